@@ -64,6 +64,11 @@ class ColdStart:
     learning_rate: float = _number(above=0)
     adam_beta2: float = _number(above=0, most=0.9999)
     seed: int = _number(least=0)
+    wrong_least: float = _number(least=0, most=1)  # share of first queries that are wrong, easiest structure
+    wrong_most: float = _number(least=0, most=1)  # and hardest
+    wrong_visibly: float = _number(least=0, most=1)  # of these, how many fail in a way that the rows show
+    repaired_visible: float = _number(least=0, most=1)
+    repaired_silent: float = _number(least=0, most=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +79,7 @@ class Agent:
     max_trajectory_tokens: int = _number(least=1)
     shown_rows: int = _number(least=1)
     shown_characters: int = _number(least=1)
+    shown_errors: str = _among("kind", "message")
     query_timeout: float = _number(above=0)  # seconds
     evaluation_query_timeout: float = _number(above=0)  # seconds
     queries_at_once: int = _number(least=1)
@@ -216,7 +222,7 @@ def _example(kind: type) -> str:
 
 
 def _scalar(kind: type, given: Any, about: dataclasses.Field, key: str) -> Any:
-    fits = {int: int, float: (int, float), str: str}[kind]
+    fits = (int, float) if kind is float else kind
     if not isinstance(given, fits) or isinstance(given, bool) or (kind is float and not math.isfinite(given)):
         words = {int: "a whole number", float: "a number", str: "a text"}[kind]
         hint = ""
