@@ -222,8 +222,8 @@ def _example(kind: type) -> str:
 
 
 def _scalar(kind: type, given: Any, about: dataclasses.Field, key: str) -> Any:
-    fits = (int, float) if kind is float else kind
-    if not isinstance(given, fits) or isinstance(given, bool) or (kind is float and not math.isfinite(given)):
+    fits: tuple[type, ...] = (int, float) if kind is float else (kind,)
+    if not isinstance(given, fits) or isinstance(given, bool) or given in (math.inf, -math.inf) or given != given:
         words = {int: "a whole number", float: "a number", str: "a text"}[kind]
         hint = ""
         if kind is float and isinstance(given, str) and re.fullmatch(r"[-+]?[\d.]+[eE][-+]?\d+", given):
