@@ -64,6 +64,11 @@ class ColdStart:
     learning_rate: float = _number(above=0)
     adam_beta2: float = _number(above=0, most=0.9999)
     seed: int = _number(least=0)
+    wrong_least: float = _number(least=0, most=1)
+    wrong_most: float = _number(least=0, most=1)
+    wrong_visibly: float = _number(least=0, most=1)
+    repaired_visible: float = _number(least=0, most=1)
+    repaired_silent: float = _number(least=0, most=1)
     wrong_least: float = _number(least=0, most=1)  # share of first queries that are wrong, easiest structure
     wrong_most: float = _number(least=0, most=1)  # and hardest
     wrong_visibly: float = _number(least=0, most=1)  # of these, how many fail in a way that the rows show
@@ -79,6 +84,7 @@ class Agent:
     max_trajectory_tokens: int = _number(least=1)
     shown_rows: int = _number(least=1)
     shown_characters: int = _number(least=1)
+    shown_errors: str = _among("kind", "message")
     shown_errors: str = _among("kind", "message")
     query_timeout: float = _number(above=0)  # seconds
     evaluation_query_timeout: float = _number(above=0)  # seconds
@@ -256,6 +262,11 @@ def _check_together(settings: Settings) -> None:
     if settings.model.hidden % settings.model.heads:
         raise SettingsError(
             f"model.hidden = {settings.model.hidden} must be a multiple of model.heads = {settings.model.heads}"
+        )
+    if settings.cold_start.wrong_least > settings.cold_start.wrong_most:
+        raise SettingsError(
+            f"cold_start.wrong_least = {settings.cold_start.wrong_least} must be at most "
+            f"cold_start.wrong_most = {settings.cold_start.wrong_most}"
         )
     if settings.agent.max_trajectory_tokens > settings.model.context:
         raise SettingsError(
