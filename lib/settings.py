@@ -64,11 +64,6 @@ class ColdStart:
     learning_rate: float = _number(above=0)
     adam_beta2: float = _number(above=0, most=0.9999)
     seed: int = _number(least=0)
-    wrong_least: float = _number(least=0, most=1)
-    wrong_most: float = _number(least=0, most=1)
-    wrong_visibly: float = _number(least=0, most=1)
-    repaired_visible: float = _number(least=0, most=1)
-    repaired_silent: float = _number(least=0, most=1)
     wrong_least: float = _number(least=0, most=1)  # share of first queries that are wrong, easiest structure
     wrong_most: float = _number(least=0, most=1)  # and hardest
     wrong_visibly: float = _number(least=0, most=1)  # of these, how many fail in a way that the rows show
@@ -84,7 +79,6 @@ class Agent:
     max_trajectory_tokens: int = _number(least=1)
     shown_rows: int = _number(least=1)
     shown_characters: int = _number(least=1)
-    shown_errors: str = _among("kind", "message")
     shown_errors: str = _among("kind", "message")
     query_timeout: float = _number(above=0)  # seconds
     evaluation_query_timeout: float = _number(above=0)  # seconds
