@@ -1,0 +1,237 @@
+"""Makes the default study's base model: a random small decoder taught by demonstrations of mixed quality, through the cookbook's supervised loop.
+
+A model at full size comes with some Cypher; this one must get it here, and its mistakes are planted (see
+`questions/demonstrations.py`). What was planted and how often is written to base.json for the report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import chz
+import torch
+from tinker_cookbook import checkpoint_utils, tokenizer_utils
+from tinker_cookbook.renderers import Renderer, ToolCall, get_renderer
+from tinker_cookbook.renderers.base import Message
+from tinker_cookbook.supervised import train as supervised
+from tinker_cookbook.supervised.data import conversation_to_datum
+from tinker_cookbook.supervised.types import SupervisedDataset, SupervisedDatasetBuilder
+from tqdm import tqdm
+
+from lib import graph, tiny
+from lib.backends import local
+from lib.backends.tokenizer import lock_tokenizer
+from lib.evaluate import dev_rate
+from lib.files import read_jsonl, write_json, write_jsonl
+from lib.graph import server
+from lib.graph.query import QueryError, Reader
+from lib.graph.world import CypherWorld, show
+from lib.questions import demonstrations as teacher
+from lib.reward import score
+from lib.settings import Settings
+
+Turns = list[tuple[str, str]]  # (query, what was shown)
+DONE = "done"
+
+
+def cold_start(settings: Settings) -> dict[str, Any]:
+    """Write data/runs/<run>/base (model and tokenizer) and base.json; return the latter.
+
+    A killed run goes on from its last checkpoint; the demonstrations' results are kept beside it.
+    """
+    work = settings.data / "work" / settings.run / "cold-start"
+    work.mkdir(parents=True, exist_ok=True)
+    demonstrations = read_jsonl(settings.questions_dir / "demonstrations.jsonl")
+    taught = work / "demonstrations.jsonl"
+    with server.running(settings.graph_dir) as uri:
+        if not taught.exists():
+            write_jsonl(taught, asyncio.run(_teach(demonstrations, uri, settings)))
+        lessons = read_jsonl(taught)
+        start = work / "random"
+        if not start.exists():
+            _initial_model(start, lessons, settings)
+        state = _supervise(start, lessons, work, settings)
+        _export(start, state, work, settings.base_dir)
+        facts = _facts(lessons, work, settings)
+        facts["dev_strict"] = asyncio.run(dev_rate(settings, uri))
+    write_json(settings.run_dir / "base.json", facts)
+    shutil.rmtree(work)
+    return facts
+
+
+async def _teach(instances: list[dict[str, Any]], uri: str, settings: Settings) -> list[dict[str, Any]]:
+    """Each demonstration's queries with what the database shows for them."""
+    rates = teacher.error_rates((i["structure"] for i in instances), settings.cold_start)
+    reader = Reader(uri, at_once=settings.agent.queries_at_once, timeout=settings.agent.query_timeout)
+    bar = tqdm(total=len(instances), desc="demonstrations")
+
+    async def one(i: int, instance: dict[str, Any]) -> dict[str, Any]:
+        rng = random.Random(f"demonstration {settings.cold_start.seed} {i}")
+        turns = teacher.attempt(instance["template"], rates[instance["structure"]], settings.cold_start, rng)
+        shown = [await _shown(reader, teacher.fill(t, instance["slots"]), settings) for t, _ in turns]
+        right = turns[-1][1] is None
+        if not right:  # a mistake can leave the rows as they were (a lost DISTINCT where nothing repeats)
+            rows = await reader.run(teacher.fill(turns[-1][0], instance["slots"]), settings.agent.row_cap)
+            right = score(rows.rows, instance["rows"]).strict
+        bar.update()
+        return {
+            "structure": instance["structure"],
+            "wording": instance["wording"],
+            "slots": instance["slots"],
+            "turns": [{"query": t, "shown": s, "mistake": k} for (t, k), s in zip(turns, shown, strict=True)],
+            "right": right,
+        }
+
+    try:
+        return list(await asyncio.gather(*[one(i, x) for i, x in enumerate(instances)]))
+    finally:
+        bar.close()
+        await reader.close()
+
+
+async def _shown(reader: Reader, query: str, settings: Settings) -> str:
+    try:
+        return show(await reader.run(query, settings.agent.shown_rows), settings.agent)
+    except QueryError as e:
+        return f"error: {e.kind}"
+
+
+def _initial_model(folder: Path, lessons: list[dict[str, Any]], settings: Settings) -> None:
+    templates = [t["query"] for x in lessons for t in x["turns"]]
+    wordings = [teacher.SLOT.sub("", x["wording"]) for x in lessons]
+    names = sorted({v for x in lessons for s in x["slots"].values() if isinstance(v := s["value"], str)})
+    shown = ["1 row\n5 rows\nno rows\nnull true false", "error: syntax error: name error: type error: refused", DONE,
+             "user assistant system"]  # fmt: skip
+    # The prompt is made by a renderer, and a renderer needs a tokenizer: any will do for the text of the prompt.
+    bare = tiny.build_tokenizer("", wordings, templates, shown, names)
+    system = _world(get_renderer(settings.agent.renderer, bare), settings).prompt({"question": ""})[0]["content"]
+    assert isinstance(system, str)
+    tokenizer = tiny.build_tokenizer(
+        system, wordings, [teacher.SLOT.sub(" ", t) for t in templates], shown, names
+    )
+    tiny.save(folder, tokenizer, tiny.build_model(len(tokenizer), settings.model))
+
+
+def _world(renderer: Renderer, settings: Settings) -> CypherWorld:
+    return CypherWorld(None, renderer, graph.schema_text(settings.graph_dir), settings.agent)
+
+
+def conversation(world: CypherWorld, question: str, turns: Turns) -> list[Message]:
+    """A demonstration as the messages that the agent would have sent and received."""
+    messages = world.prompt({"question": question})
+    for query, shown in turns:
+        call = ToolCall(
+            function=ToolCall.FunctionBody(name="run_cypher", arguments=json.dumps({"query": query}))
+        )
+        messages += [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": shown}]
+    return [*messages, {"role": "assistant", "content": DONE}]
+
+
+class Lessons(SupervisedDataset):
+    """Demonstrations by step; each use of one is filled with fresh made-up values, or a model this small learns the names by heart."""
+
+    def __init__(self, lessons: list[dict[str, Any]], world: CypherWorld, renderer: Renderer, settings: Settings):
+        self._lessons = sorted(lessons, key=_length)  # neighbours are of like length: little padding in a batch
+        self._world, self._renderer, self._settings = world, renderer, settings.cold_start
+        self._inventor = teacher.Inventor(
+            sorted({v for x in lessons for s in x["slots"].values() if isinstance(v := s["value"], str)})
+        )
+
+    def __len__(self) -> int:
+        return self._settings.steps
+
+    def set_epoch(self, seed: int = 0) -> None:
+        """There are no epochs: a step draws its own batch."""
+
+    def get_batch(self, index: int) -> list[Any]:
+        rng = random.Random(f"lessons {self._settings.seed} {index}")
+        n = len(self._lessons)
+        centre = rng.randrange(n)
+        picks = [min(n - 1, max(0, int(rng.gauss(centre, n / 16)))) for _ in range(self._settings.batch)]
+        return [self._datum(self._lessons[i], rng) for i in picks]
+
+    def _datum(self, lesson: dict[str, Any], rng: random.Random) -> Any:
+        old = lesson["slots"]
+        new = self._inventor.slots(old, rng)
+        turns = [(teacher.fill(t["query"], new), teacher.replace_values(t["shown"], old, new)) for t in lesson["turns"]]
+        messages = conversation(self._world, teacher.fill(lesson["wording"], new), turns)
+        return conversation_to_datum(messages, self._renderer, max_length=None)
+
+
+def _length(lesson: dict[str, Any]) -> int:
+    return len(lesson["wording"]) + sum(len(t["query"]) + len(t["shown"]) for t in lesson["turns"])
+
+
+@chz.chz
+class LessonsBuilder(SupervisedDatasetBuilder):
+    dataset: Any
+
+    def __call__(self) -> tuple[SupervisedDataset, SupervisedDataset | None]:
+        return self.dataset, None
+
+
+def _supervise(start: Path, lessons: list[dict[str, Any]], work: Path, settings: Settings) -> str:
+    """The cookbook's supervised loop, unmodified; returns the final state's path."""
+    lock_tokenizer(str(start))
+    renderer = get_renderer(settings.agent.renderer, tokenizer_utils.get_tokenizer(str(start)))
+    dataset = Lessons(lessons, _world(renderer, settings), renderer, settings)
+    config = supervised.Config(
+        log_path=str(work / "log"),
+        model_name=str(start),
+        recipe_name="cold_start",
+        renderer_name=settings.agent.renderer,
+        dataset_builder=LessonsBuilder(dataset=dataset),
+        learning_rate=settings.cold_start.learning_rate,
+        lr_schedule="linear",
+        adam_beta2=settings.cold_start.adam_beta2,
+        save_every=0,
+        rolling_save_every=100,
+        eval_every=0,
+        ttl_seconds=None,
+    )
+    with local.serving(work / "tinker", settings.cold_start.seed, grad_clip_norm=settings.train.grad_clip_norm):
+        asyncio.run(supervised.main(config))
+    final = checkpoint_utils.get_last_checkpoint(config.log_path)
+    assert final is not None and final.sampler_path is not None
+    return final.sampler_path
+
+
+def _export(start: Path, sampler_path: str, work: Path, base: Path) -> None:
+    """The taught weights as a Hugging Face folder, whole or not at all."""
+    half = base.with_name(base.name + ".part")
+    shutil.rmtree(half, ignore_errors=True)
+    local.export(work / "tinker", sampler_path, half)
+    shutil.rmtree(base, ignore_errors=True)
+    half.rename(base)
+
+
+def _facts(lessons: list[dict[str, Any]], work: Path, settings: Settings) -> dict[str, Any]:
+    """What the cold start was: read by the report."""
+    last = [x["turns"][-1] for x in lessons]
+    first = [x["turns"][0] for x in lessons]
+    share = lambda turns: {k: sum(t["mistake"] == k for t in turns) / len(lessons) for k in teacher.KINDS}  # noqa: E731
+    curve = [m["train_mean_nll"] for m in read_jsonl(work / "log" / "metrics.jsonl") if "train_mean_nll" in m]
+    model = json.loads((settings.base_dir / "config.json").read_text())
+    return {
+        "steps": settings.cold_start.steps,
+        "demonstrations": len(lessons),
+        "structures": len({x["structure"] for x in lessons}),
+        "share_right": sum(x["right"] for x in lessons) / len(lessons),
+        "share_repaired": sum(len(x["turns"]) > 1 for x in lessons) / len(lessons),
+        "mistakes": share(last),
+        "first_mistakes": share(first),
+        "loss": [round(v, 5) for v in curve],
+        "vocabulary": model["vocab_size"],
+        "parameters": _parameters(settings.base_dir),
+    }
+
+
+def _parameters(folder: Path) -> int:
+    from transformers import AutoModelForCausalLM
+
+    return sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).parameters())

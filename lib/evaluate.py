@@ -1,0 +1,252 @@
+"""Runs arms over question sets into episode files; knows nothing of Cypher and nothing of which backend serves the model."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, AsyncIterator
+
+import tinker
+from tinker_cookbook import tokenizer_utils
+from tinker_cookbook.completers import StopCondition, TinkerTokenCompleter, TokenCompleter, TokensWithLogprobs
+from tinker_cookbook.renderers import Renderer, ToolCall, get_renderer
+from tinker_cookbook.renderers.base import Message
+from tinker_cookbook.rl.rollouts import do_group_rollout
+from tqdm import tqdm
+
+from lib import graph
+from lib.agent import Label, Question, QuestionGroup, World
+from lib.backends import local
+from lib.backends.tokenizer import lock_tokenizer
+from lib.episodes import Episode, Writer
+from lib.files import read_jsonl, write_json
+from lib.graph import server
+from lib.graph.query import Reader
+from lib.graph.world import CypherWorld
+from lib.settings import Settings, load
+
+SETS = ("held_out_instances", "held_out_structures")
+GROUPS_AT_ONCE = 48  # enough to fill the sampler's rows; the database has a limit of its own
+SAMPLER_SEED = 0  # an arm's draws differ by its name, which is part of every rollout's key
+
+
+def questions(settings: Settings, split: str) -> list[Question]:
+    return read_jsonl(settings.questions_dir / f"{split}.jsonl")
+
+
+def renderer_for(settings: Settings) -> Renderer:
+    """The renderer over the base model's tokenizer, safe to use from several threads."""
+    lock_tokenizer(str(settings.base_dir))
+    return get_renderer(settings.agent.renderer, tokenizer_utils.get_tokenizer(str(settings.base_dir)))
+
+
+@asynccontextmanager
+async def world_for(settings: Settings, uri: str, timeout: float) -> AsyncIterator[tuple[World, Renderer]]:
+    """The graph's world with its reader open."""
+    renderer = renderer_for(settings)
+    reader = Reader(uri, at_once=settings.agent.queries_at_once, timeout=timeout)
+    try:
+        yield CypherWorld(reader, renderer, graph.schema_text(settings.graph_dir), settings.agent), renderer
+    finally:
+        await reader.close()
+
+
+async def rollouts(
+    policy: Callable[[Question], TokenCompleter],
+    asked: Sequence[Question],
+    samples: int,
+    label: Label,
+    world: World,
+    renderer: Renderer,
+    settings: Settings,
+    keep: Callable[[Episode], None],
+    done: frozenset[str] = frozenset(),
+    what: str = "",
+) -> None:
+    """`samples` episodes of each question, handed to `keep`; questions whose episodes are all in `done` are passed over.
+
+    Raises EnvironmentFault where the world fails: what was kept stays, and the next start goes on from there.
+    """
+    gate = asyncio.Semaphore(GROUPS_AT_ONCE)
+    bar = tqdm(total=len(asked) * samples, desc=what or label.arm, unit="episode")
+
+    async def one(question: Question) -> None:
+        async with gate:
+            if not all(label.episode_id(question, s) in done for s in range(samples)):
+                group = QuestionGroup(question, samples, world, renderer, settings.agent, label, keep)
+                await do_group_rollout(group, policy(question))
+            bar.update(samples)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for question in asked:
+                tasks.create_task(one(question))
+    except* Exception as group:
+        raise group.exceptions[0] from None
+    finally:
+        bar.close()
+
+
+def sampler(client: tinker.SamplingClient, settings: Settings, greedy: bool = False) -> TokenCompleter:
+    temperature = 0.0 if greedy else settings.evaluate.temperature
+    return TinkerTokenCompleter(client, max_tokens=settings.agent.max_tokens, temperature=temperature)
+
+
+def evaluate(settings: Settings, arm: str) -> Path:
+    """Write an arm's episodes over both evaluation sets: k samples a question, and one greedy.
+
+    arm: "base", "control" or "trained-<seed>". Returns the episode file. Resumes where a killed run stopped.
+    """
+    if arm not in settings.arms:
+        raise ValueError(f"arm {arm!r} is unknown; this run has {', '.join(settings.arms)}")
+    work = settings.data / "work" / settings.run / f"evaluate-{arm}"
+    with server.running(settings.graph_dir) as uri, local.serving(
+        work, SAMPLER_SEED, training=settings.train.training, grad_clip_norm=settings.train.grad_clip_norm
+    ):
+        asyncio.run(_evaluate(settings, arm, uri, work))
+    shutil.rmtree(work, ignore_errors=True)
+    return settings.episodes(arm)
+
+
+async def _evaluate(settings: Settings, arm: str, uri: str, work: Path) -> None:
+    seed = int(arm.removeprefix("trained-")) if arm.startswith("trained-") else 0
+    client = await arm_client(settings, arm, work)
+    async with world_for(settings, uri, settings.agent.evaluation_query_timeout) as (world, renderer):
+        with Writer(settings.episodes(arm)) as writer:
+            for decode, samples in (("sampled", settings.evaluate.samples), ("greedy", 1)):
+                policy = sampler(client, settings, greedy=decode == "greedy")
+                label = Label(settings.run, arm, seed, "evaluate", decode)
+                for split in SETS:
+                    await rollouts(
+                        lambda _: policy,  # noqa: B023  # used before the loop goes on
+                        questions(settings, split),
+                        samples,
+                        label,
+                        world,
+                        renderer,
+                        settings,
+                        writer.write,
+                        frozenset(writer.done),
+                        f"{arm}, {split}, {decode}",
+                    )
+            writer.finish()
+
+
+async def arm_client(settings: Settings, arm: str, work: Path) -> tinker.SamplingClient:
+    """The sampling client of an arm.
+
+    control and trained take one route, so that the route itself can't be the difference: saved state, loaded into a
+    fresh training session, weights saved for sampling. Only the control's state was never trained.
+    """
+    base = str(settings.base_dir)
+    if arm == "base":
+        return await tinker.ServiceClient().create_sampling_client_async(base_model=base)
+    if arm == "control":
+        fresh = await tinker.ServiceClient().create_lora_training_client_async(base, rank=settings.train.lora_rank)
+        state = (await (await fresh.save_state_async("control")).result_async()).path
+    else:
+        trained = settings.train_dir(int(arm.removeprefix("trained-")))
+        shutil.copytree(trained / "checkpoint", work, dirs_exist_ok=True)
+        state = json.loads((trained / "checkpoint.json").read_text())["state"]
+    loaded = await tinker.ServiceClient().create_training_client_from_state_async(state)
+    saved = await (await loaded.save_weights_for_sampler_async(arm)).result_async()
+    return await tinker.ServiceClient().create_sampling_client_async(model_path=saved.path)
+
+
+async def dev_rate(settings: Settings, uri: str) -> float:
+    """The base model's share of strictly right answers on the dev questions, one sample each at the set temperature."""
+    kept: list[Episode] = []
+    with local.serving(settings.data / "work" / settings.run / "dev", SAMPLER_SEED):
+        client = await tinker.ServiceClient().create_sampling_client_async(base_model=str(settings.base_dir))
+        async with world_for(settings, uri, settings.agent.query_timeout) as (world, renderer):
+            policy = sampler(client, settings)
+            await rollouts(
+                lambda _: policy,
+                questions(settings, "dev"),
+                settings.train.dev_samples,
+                Label(settings.run, "base", 0, "dev"),
+                world,
+                renderer,
+                settings,
+                kept.append,
+                what="base, dev",
+            )
+    return sum(e.strict for e in kept) / len(kept)
+
+
+class Scripted(TokenCompleter):
+    """An agent that says given messages in turn; one rollout each."""
+
+    def __init__(self, renderer: Renderer, opening: list[Message], said: list[Message]):
+        self._actions = [_spoken(renderer, opening, message) for message in said]
+
+    async def __call__(
+        self, model_input: tinker.ModelInput, stop: StopCondition, *, max_tokens: int | None = None
+    ) -> TokensWithLogprobs:
+        tokens = self._actions.pop(0)
+        return TokensWithLogprobs(tokens=tokens, maybe_logprobs=[0.0] * len(tokens), stop_reason="stop")
+
+
+def _spoken(renderer: Renderer, opening: list[Message], message: Message) -> list[int]:
+    """The tokens that a model would have to sample to say `message` after `opening`."""
+    prompt = renderer.build_generation_prompt(opening).to_ints()
+    rest = renderer.build_generation_prompt([*opening, message, {"role": "user", "content": ""}]).to_ints()[len(prompt) :]
+    stops = {s for s in renderer.get_stop_sequences() if isinstance(s, int)}
+    return rest[: next(i for i, token in enumerate(rest) if token in stops) + 1]
+
+
+def validate(settings: Settings) -> dict[str, Any]:
+    """The oracle (replays the reference query) must score 1.0 and the null agent 0.0, through the whole path.
+
+    Writes data/runs/<run>/validate.json; raises AssertionError naming the set and agent that don't.
+    """
+    with server.running(settings.graph_dir) as uri:
+        rates = asyncio.run(_validate(settings, uri))
+    write_json(settings.run_dir / "validate.json", rates)
+    for split, by_agent in rates.items():
+        for agent, expected in (("oracle", 1.0), ("null", 0.0)):
+            if by_agent[agent] != expected:
+                raise AssertionError(
+                    f"{agent} agent scores {by_agent[agent]:.4f} on {split}, not {expected}: the path from question "
+                    "to score is broken, and no arm's figure on this set means anything"
+                )
+    return rates
+
+
+async def _validate(settings: Settings, uri: str) -> dict[str, dict[str, float]]:
+    rates: dict[str, dict[str, float]] = {}
+    async with world_for(settings, uri, settings.agent.evaluation_query_timeout) as (world, renderer):
+        for split in ("dev", *SETS):
+            rates[split] = {}
+            for agent in ("oracle", "null"):
+                kept: list[Episode] = []
+
+                def script(question: Question, agent: str = agent) -> TokenCompleter:
+                    call = ToolCall(
+                        function=ToolCall.FunctionBody(
+                            name="run_cypher", arguments=json.dumps({"query": question["query"]})
+                        )
+                    )
+                    query: Message = {"role": "assistant", "content": "", "tool_calls": [call]}
+                    done: Message = {"role": "assistant", "content": "done"}
+                    return Scripted(renderer, world.prompt(question), [query, done] if agent == "oracle" else [done])
+
+                label = Label(settings.run, agent, 0, "evaluate", "greedy")
+                await rollouts(
+                    script, questions(settings, split), 1, label, world, renderer, settings, kept.append,
+                    what=f"{agent}, {split}",
+                )  # fmt: skip
+                rates[split][agent] = sum(e.reward for e in kept) / len(kept)
+    return rates
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["validate"], help="validate: oracle and null agents over every evaluation set")
+    parser.parse_args()
+    print(json.dumps(validate(load()), indent=1))
