@@ -151,8 +151,8 @@ async def arm_client(settings: Settings, arm: str, work: Path) -> tinker.Samplin
         state = (await (await fresh.save_state_async("control")).result_async()).path
     else:
         trained = settings.train_dir(int(arm.removeprefix("trained-")))
-        shutil.copytree(trained / "checkpoint", work, dirs_exist_ok=True)
         state = json.loads((trained / "checkpoint.json").read_text())["state"]
+        local.copy_checkpoints(trained / "checkpoint", [state], work)
     loaded = await tinker.ServiceClient().create_training_client_from_state_async(state)
     saved = await (await loaded.save_weights_for_sampler_async(arm)).result_async()
     return await tinker.ServiceClient().create_sampling_client_async(model_path=saved.path)

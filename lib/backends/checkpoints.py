@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -59,10 +60,22 @@ class Checkpoints:
                 break
             except FileExistsError:
                 number += 1
+        self._describe(run_id, run)
+        return run_id
+
+    def _describe(self, run_id: str, run: Run) -> None:
         base = Path(run.base_model)
         stored = os.path.relpath(base.resolve(), self.root) if base.is_dir() else run.base_model
         write_json(self.root / run_id / "run.json", {**asdict(run), "base_model": stored})
-        return run_id
+
+    def copy(self, path: str, other: Checkpoints) -> None:
+        """Put a checkpoint under another root, where its path is the same. Raises ValueError where there is none."""
+        run_id, kind, _ = self.parse(path)
+        file = self.file(path)
+        other._describe(run_id, self.run(run_id))
+        target = other.root / run_id / kind / file.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, target)
 
     def run(self, run_id: str) -> Run:
         """Raises ValueError for an unknown run."""

@@ -596,3 +596,16 @@ def export(root: Path, path: str, folder: Path) -> None:
                 ("tokenizer", "special_tokens", "vocab", "merges", "chat_template", "added_tokens")
             ):
                 shutil.copyfile(file, Path(folder) / file.name)
+
+
+def copy_checkpoints(root: Path, paths: list[str], other: Path) -> None:
+    """Copy single checkpoints, with what is known of their runs, under another root; their paths stay the same.
+
+    Raises tinker.TinkerError for a missing checkpoint.
+    """
+    source, target = Checkpoints(Path(root)), Checkpoints(Path(other))
+    for path in paths:
+        try:
+            source.copy(path, target)
+        except ValueError as e:
+            raise refused(str(e)) from e
