@@ -21,7 +21,7 @@ from lib.settings import Model
 
 # What a Cypher text falls into: nodes, relationships, counts and properties whole, then words, digits and signs.
 CYPHER = re.compile(
-    r"\([a-z]:[A-Z][A-Za-z]+\)|\([a-z]\)|count\(DISTINCT|count\(\*\)|\b[a-z]\.[A-Za-z]+|<?-\[:[A-Z_]+\]->?"
+    r"\([a-z]:[A-Z][A-Za-z]+\)|\([a-z]\)|count\(DISTINCT|count\(\*\)|\b[a-z]\.[A-Za-z]+|<?-\[[a-z]?:[A-Z_]+\]->?"
     r"|[A-Za-z_]+|\d|\s|[^\w\s]"
 )
 WORD = re.compile(r"[A-Za-z]+|[^A-Za-z]")

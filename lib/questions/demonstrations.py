@@ -72,7 +72,8 @@ def _distinct_lost(q: str, p: Parts) -> list[str]:
 def _extra_column(q: str, p: Parts) -> list[str]:
     out = []
     for item in p.items:
-        if m := re.fullmatch(r"(\w)\.(\w+)", item):
+        m = re.fullmatch(r"(\w)\.(\w+)", item)
+        if m and m[1] in p.labels:
             extra = f"{m[1]}.{COMPANION[p.labels[m[1]]]}"
             if extra not in p.items:
                 out.append(p.text(items=(*p.items, extra)))
@@ -81,7 +82,7 @@ def _extra_column(q: str, p: Parts) -> list[str]:
 
 def _wrong_column(q: str, p: Parts) -> list[str]:
     m = re.fullmatch(r"(\w)\.(\w+)", p.items[0])
-    if m is None:
+    if m is None or m[1] not in p.labels:
         return []
     label = p.labels[m[1]]
     other = COMPANION[label] if m[2] == KEY[label] else KEY[label]
@@ -149,7 +150,7 @@ def _group_lost(q: str, p: Parts) -> list[str]:
 def _direction_reversed(q: str, p: Parts) -> list[str]:
     if any("(" in i for i in p.items):  # an aggregate over nothing still returns a row: nothing would be seen
         return []
-    m = re.search(r"(<-\[:\w+\]-|-\[:\w+\]->)", p.match)
+    m = re.search(r"(<-\[\w?:\w+\]-|-\[\w?:\w+\]->)", p.match)
     if m is None:
         return []
     arrow = m[1]
