@@ -214,9 +214,7 @@ class QuestionGroup(EnvGroupBuilder):
             f1=score.f1,
             reward=score.reward,
             extra_columns=score.extra_columns,
-            outcome=outcome(
-                fault=None, strict=score.strict, lenient=score.lenient, query=verdict.query, stop=stop
-            ),
+            outcome=outcome(fault=None, strict=score.strict, lenient=score.lenient, query=verdict.query, stop=stop),
             stop=stop,
             turns=len(turns),
             tokens={
@@ -239,9 +237,9 @@ class QuestionGroup(EnvGroupBuilder):
 def plain_message(message: Message) -> dict[str, Any]:
     """A renderer's message as JSON-able data."""
     plain: dict[str, Any] = {"role": message["role"], "content": format_content_as_string(message["content"])}
-    calls = [
-        {"name": c.function.name, "arguments": c.function.arguments} for c in message.get("tool_calls") or []
-    ] + [{"name": None, "arguments": c.raw_text, "error": c.error} for c in message.get("unparsed_tool_calls") or []]
+    calls = [{"name": c.function.name, "arguments": c.function.arguments} for c in message.get("tool_calls") or []] + [
+        {"name": None, "arguments": c.raw_text, "error": c.error} for c in message.get("unparsed_tool_calls") or []
+    ]
     if calls:
         plain["tool_calls"] = calls
     return plain

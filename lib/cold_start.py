@@ -23,7 +23,7 @@ from tinker_cookbook.supervised.data import conversation_to_datum
 from tinker_cookbook.supervised.types import SupervisedDataset, SupervisedDatasetBuilder
 from tqdm import tqdm
 
-from lib import graph, tiny
+from lib import graph, loop, tiny
 from lib.backends import local
 from lib.backends.tokenizer import lock_tokenizer
 from lib.evaluate import dev_rate
@@ -50,7 +50,7 @@ def cold_start(settings: Settings) -> dict[str, Any]:
     taught = work / "demonstrations.jsonl"
     with server.running(settings.graph_dir) as uri:
         if not taught.exists():
-            write_jsonl(taught, asyncio.run(_teach(demonstrations, uri, settings)))
+            write_jsonl(taught, loop.run(_teach(demonstrations, uri, settings)))
         lessons = read_jsonl(taught)
         start = work / "random"
         if not start.exists():
@@ -58,7 +58,7 @@ def cold_start(settings: Settings) -> dict[str, Any]:
         state = _supervise(start, lessons, work, settings)
         _export(start, state, work, settings.base_dir)
         facts = _facts(lessons, work, settings)
-        facts["dev_strict"] = asyncio.run(dev_rate(settings, uri))
+        facts["dev_strict"] = loop.run(dev_rate(settings, uri))
     write_json(settings.run_dir / "base.json", facts)
     shutil.rmtree(work)
     return facts
@@ -111,9 +111,7 @@ def _initial_model(folder: Path, lessons: list[dict[str, Any]], settings: Settin
     bare = tiny.build_tokenizer("", wordings, templates, shown, names)
     system = _world(get_renderer(settings.agent.renderer, bare), settings).prompt({"question": ""})[0]["content"]
     assert isinstance(system, str)
-    tokenizer = tiny.build_tokenizer(
-        system, wordings, [teacher.SLOT.sub(" ", t) for t in templates], shown, names
-    )
+    tokenizer = tiny.build_tokenizer(system, wordings, [teacher.SLOT.sub(" ", t) for t in templates], shown, names)
     tiny.save(folder, tokenizer, tiny.build_model(len(tokenizer), settings.model))
 
 
@@ -125,9 +123,7 @@ def conversation(world: CypherWorld, question: str, turns: Turns) -> list[Messag
     """A demonstration as the messages that the agent would have sent and received."""
     messages = world.prompt({"question": question})
     for query, shown in turns:
-        call = ToolCall(
-            function=ToolCall.FunctionBody(name="run_cypher", arguments=json.dumps({"query": query}))
-        )
+        call = ToolCall(function=ToolCall.FunctionBody(name="run_cypher", arguments=json.dumps({"query": query})))
         messages += [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": shown}]
     return [*messages, {"role": "assistant", "content": DONE}]
 
@@ -195,7 +191,7 @@ def _supervise(start: Path, lessons: list[dict[str, Any]], work: Path, settings:
         ttl_seconds=None,
     )
     with local.serving(work / "tinker", settings.cold_start.seed, grad_clip_norm=settings.train.grad_clip_norm):
-        asyncio.run(supervised.main(config))
+        loop.run(supervised.main(config))
     final = checkpoint_utils.get_last_checkpoint(config.log_path)
     assert final is not None and final.sampler_path is not None
     return final.sampler_path

@@ -6,10 +6,10 @@ import argparse
 import asyncio
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, AsyncIterator
+from typing import Any
 
 import tinker
 from tinker_cookbook import tokenizer_utils
@@ -19,7 +19,7 @@ from tinker_cookbook.renderers.base import Message
 from tinker_cookbook.rl.rollouts import do_group_rollout
 from tqdm import tqdm
 
-from lib import graph
+from lib import graph, loop
 from lib.agent import Label, Question, QuestionGroup, World
 from lib.backends import local
 from lib.backends.tokenizer import lock_tokenizer
@@ -105,10 +105,13 @@ def evaluate(settings: Settings, arm: str) -> Path:
     if arm not in settings.arms:
         raise ValueError(f"arm {arm!r} is unknown; this run has {', '.join(settings.arms)}")
     work = settings.data / "work" / settings.run / f"evaluate-{arm}"
-    with server.running(settings.graph_dir) as uri, local.serving(
-        work, SAMPLER_SEED, training=settings.train.training, grad_clip_norm=settings.train.grad_clip_norm
+    with (
+        server.running(settings.graph_dir) as uri,
+        local.serving(
+            work, SAMPLER_SEED, training=settings.train.training, grad_clip_norm=settings.train.grad_clip_norm
+        ),
     ):
-        asyncio.run(_evaluate(settings, arm, uri, work))
+        loop.run(_evaluate(settings, arm, uri, work))
     shutil.rmtree(work, ignore_errors=True)
     return settings.episodes(arm)
 
@@ -195,7 +198,9 @@ class Scripted(TokenCompleter):
 def _spoken(renderer: Renderer, opening: list[Message], message: Message) -> list[int]:
     """The tokens that a model would have to sample to say `message` after `opening`."""
     prompt = renderer.build_generation_prompt(opening).to_ints()
-    rest = renderer.build_generation_prompt([*opening, message, {"role": "user", "content": ""}]).to_ints()[len(prompt) :]
+    rest = renderer.build_generation_prompt([*opening, message, {"role": "user", "content": ""}]).to_ints()[
+        len(prompt) :
+    ]
     stops = {s for s in renderer.get_stop_sequences() if isinstance(s, int)}
     return rest[: next(i for i, token in enumerate(rest) if token in stops) + 1]
 
@@ -206,7 +211,7 @@ def validate(settings: Settings) -> dict[str, Any]:
     Writes data/runs/<run>/validate.json; raises AssertionError naming the set and agent that don't.
     """
     with server.running(settings.graph_dir) as uri:
-        rates = asyncio.run(_validate(settings, uri))
+        rates = loop.run(_validate(settings, uri))
     write_json(settings.run_dir / "validate.json", rates)
     for split, by_agent in rates.items():
         for agent, expected in (("oracle", 1.0), ("null", 0.0)):

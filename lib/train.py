@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import shutil
@@ -19,7 +18,7 @@ from tinker_cookbook.renderers import Renderer
 from tinker_cookbook.rl import train as rl
 from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
 
-from lib import plan
+from lib import loop, plan
 from lib.agent import Label, Question, QuestionGroup, World
 from lib.backends import local
 from lib.episodes import Episode, Writer, read
@@ -41,13 +40,16 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
     out = settings.train_dir(seed)
     work = settings.data / "work" / settings.run / f"train-seed-{seed}"
     write_text(out / "plan.sha256", plan.digest(settings) + "\n")
-    with server.running(settings.graph_dir) as uri, local.serving(
-        work / "tinker",
-        seed,
-        training=settings.train.training,
-        grad_clip_norm=settings.train.grad_clip_norm,
+    with (
+        server.running(settings.graph_dir) as uri,
+        local.serving(
+            work / "tinker",
+            seed,
+            training=settings.train.training,
+            grad_clip_norm=settings.train.grad_clip_norm,
+        ),
     ):
-        asyncio.run(_train(settings, seed, uri, work, out))
+        loop.run(_train(settings, seed, uri, work, out))
     return json.loads((out / "checkpoint.json").read_text())
 
 
