@@ -1,0 +1,208 @@
+"""Decides whether returned rows answer a question, because a study's claim is worth no more than this judgement.
+
+Rows are compared by value (`lib.values` says what one value is) and column names are free. One pairing of columns holds
+for the whole table (`lib.pairing`): swapping two cells of one row is another answer. Rows are a multiset.
+
+`python -m lib.reward GOLD.jsonl PRED.jsonl` scores files of answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lib import values
+from lib.pairing import best_pairing, in_common, perfect_pairing
+from lib.values import Column, Table
+
+
+class Score(NamedTuple):
+    """Verdict on one result. `flagged` is empty or says why the verdict deserves a look."""
+
+    strict: bool  # same number of columns, same rows with the same counts
+    lenient: bool  # same number of rows, and some choice of the returned columns gives exactly the reference rows
+    lenient_literal: bool  # same number of rows, and every reference value is found somewhere in the result
+    f1: float  # 2 * |rows in both| / (|returned| + |reference|), best pairing of columns; 0 if their numbers differ
+    reward: float  # 1.0 if strict, else min(f1, 0.99)
+    extra_columns: int  # returned columns beyond the reference's number
+    flagged: str
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How scorers differ.
+
+    sets: a result is a set of rows, so duplicates and order vanish. positional: strict and F1 take the columns in the
+    order returned. plain: values compare as Python compares them (1 == True, no tolerance, text to the letter).
+    date_is_midnight: '2010-07-19' equals '2010-07-19T00:00'.
+    """
+
+    sets: bool = False
+    positional: bool = False
+    plain: bool = False
+    date_is_midnight: bool = False
+
+
+PRESETS = {
+    "graph": Preset(),
+    # BIRD's evaluation: set(cursor.fetchall()) of the prediction == set(cursor.fetchall()) of the gold query
+    "bird-ex": Preset(sets=True, positional=True, plain=True),
+}
+
+
+def score(got: Table | None, want: Table, preset: str | Preset = "graph", ordered: bool = False) -> Score:
+    """Compare returned rows with reference rows.
+
+    got, want: sequences of rows; a row is a sequence of values, or a mapping (its values in its order). None for `got`
+    says that there is no result, which equals nothing, not even an empty one.
+    ordered: the order of rows counts for strict and lenient (but not where the preset takes results as sets).
+    Raises ValueError for an unknown preset; no value and no shape of table raises.
+
+    Flagged are an empty reference, ragged rows, values nested too deeply, and tables whose columns are so alike that
+    the search for their pairing reached its bound (strict and lenient are then False if not proved, f1 a lower bound).
+    """
+    rules = PRESETS.get(preset) if isinstance(preset, str) else preset
+    if rules is None:
+        raise ValueError(f"unknown preset {preset!r}: choose one of {', '.join(PRESETS)}")
+    if got is None:
+        return Score(False, False, False, 0.0, 0.0, 0, "" if len(want) else "empty reference")
+    try:
+        return _score(got, want, rules, ordered and not rules.sets)
+    except RecursionError:
+        return Score(False, False, False, 0.0, 0.0, 0, "values nested too deeply to compare")
+
+
+def digest(rows: Table) -> str:
+    """SHA-256 of a result as a multiset of rows: the order of rows doesn't matter, that of columns does.
+
+    Floats count to 12 significant digits, so that noise in the last ones doesn't make it another result.
+    """
+    columns, _ = values.columns(rows)
+    lines = sorted(values.printed(row) for row in zip(*columns, strict=True))
+    return hashlib.sha256("\n".join([str(len(rows)), *lines]).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _score(got: Table, want: Table, rules: Preset, ordered: bool) -> Score:
+    flags = [] if len(want) else ["empty reference"]
+    ours, ragged = values.columns(got, rules.plain, rules.date_is_midnight)
+    theirs, reference_ragged = values.columns(want, rules.plain, rules.date_is_midnight)
+    if ragged or reference_ragged:
+        flags.append("ragged rows")
+    if not rules.plain:
+        ours, theirs = values.forgive_noise(ours, theirs)
+    returned, reference = _multiset(ours, len(got), rules), _multiset(theirs, len(want), rules)
+    size, wanted = returned.total(), reference.total()
+    extra = len(ours) - len(theirs) if len(want) else 0
+    same_width = len(ours) == len(theirs)
+
+    overlap, proved = in_common(returned, reference), True  # with the columns as they stand
+    if same_width and len(ours) > 1 and not rules.positional and not overlap == size == wanted:
+        overlap, proved = best_pairing(returned, reference, overlap)
+    strict = same_width and overlap == size == wanted
+    f1 = 2 * overlap / (size + wanted) if size + wanted else 1.0
+
+    lenient = strict
+    if ordered:
+        vectors, reference_vectors = Counter(map(tuple, ours)), Counter(map(tuple, theirs))
+        strict = strict and vectors == reference_vectors
+        lenient = size == wanted and reference_vectors <= vectors
+    elif not strict and size == wanted and (extra > 0 or (rules.positional and same_width)):
+        lenient, lenient_proved = perfect_pairing(returned, reference)
+        proved = proved and lenient_proved
+    literal = lenient or (size == wanted and set().union(*theirs) <= set().union(*ours))
+    if not proved:
+        flags.append("columns too alike to try every pairing")
+    return Score(strict, lenient, literal, f1, 1.0 if strict else min(f1, 0.99), max(extra, 0), "; ".join(flags))
+
+
+def _multiset(columns: Sequence[Column], rows: int, rules: Preset) -> Counter[tuple]:
+    counts = Counter(zip(*columns, strict=True)) if columns else Counter({(): rows} if rows else {})
+    return Counter(counts.keys()) if rules.sets else counts
+
+
+# --- The command
+
+
+def read_answers(path: Path) -> dict[str, dict[str, Any]]:
+    """The lines of a file of answers by id. ValueError names the file and line that is damaged, twice there or unfit."""
+    answers: dict[str, dict[str, Any]] = {}
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                answer = json.loads(line)
+            except ValueError as e:
+                raise ValueError(f"{path}, line {number}: no JSON ({e})") from e
+            if not isinstance(answer, dict) or "id" not in answer or "rows" not in answer:
+                raise ValueError(f"{path}, line {number}: need an object with `id` and `rows`")
+            name, rows = str(answer["id"]), answer["rows"]
+            if rows is not None and not isinstance(rows, list):
+                raise ValueError(
+                    f"{path}, line {number}: `rows` of {name!r} must be a list of rows (or null: no result)"
+                )
+            if name in answers:
+                raise ValueError(f"{path}, line {number}: id {name!r} was there before")
+            answers[name] = answer
+    if not answers:
+        raise ValueError(f"{path}: no answers in it")
+    return answers
+
+
+def _totals(scores: Sequence[Score]) -> dict[str, Any]:
+    rates = {
+        name: round(sum(getattr(s, name) for s in scores) / len(scores), 6)
+        for name in ("strict", "lenient", "lenient_literal", "f1", "reward")
+    }
+    wide, flagged = (sum(bool(getattr(s, name)) for s in scores) for name in ("extra_columns", "flagged"))
+    return {"items": len(scores), **rates, "with_extra_columns": wide, "flagged": flagged}
+
+
+def _differ(names: set[str], where: str, way_out: str) -> str:
+    shown = ", ".join(sorted(names)[:5]) + (" ..." if len(names) > 5 else "")
+    return f"{len(names)} ids {where}: {shown}; {way_out}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m lib.reward",
+        description="Score a file of answers against reference answers. Prints a JSON line per item, in the order of "
+        "GOLD, and a last one with the rates over all items.",
+    )
+    parser.add_argument(
+        "gold", type=Path, metavar="GOLD.jsonl", help="lines with `id`, `rows` and, if need be, `ordered`"
+    )
+    parser.add_argument("pred", type=Path, metavar="PRED.jsonl", help="lines with `id` and `rows` (null: no result)")
+    parser.add_argument("--preset", choices=PRESETS, default="graph", help="rules of comparison (default: %(default)s)")
+    parser.add_argument("--missing-are-wrong", action="store_true", help="score ids that PRED lacks as no result")
+    options = parser.parse_args(arguments)
+    try:
+        gold, pred = read_answers(options.gold), read_answers(options.pred)
+        if lacking := [name for name, answer in gold.items() if answer["rows"] is None]:
+            raise ValueError(_differ(set(lacking), f"in {options.gold} have no rows", "a reference needs rows"))
+        if unknown := pred.keys() - gold.keys():
+            raise ValueError(_differ(unknown, f"of {options.pred} are not in {options.gold}", "are these two a pair?"))
+        if (missing := gold.keys() - pred.keys()) and not options.missing_are_wrong:
+            way_out = "add them, or count them as wrong with --missing-are-wrong"
+            raise ValueError(_differ(missing, f"of {options.gold} are missing in {options.pred}", way_out))
+    except (OSError, ValueError) as e:
+        print(f"error: {e}", file=sys.stderr)
+        return 2
+    scores = []
+    for name, want in gold.items():
+        got = pred[name]["rows"] if name in pred else None
+        scores.append(score(got, want["rows"], options.preset, bool(want.get("ordered", False))))
+        print(json.dumps({"id": name, **scores[-1]._asdict()}, ensure_ascii=False))
+    print(json.dumps({"total": _totals(scores)}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

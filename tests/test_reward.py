@@ -1,0 +1,523 @@
+"""An answer counts as right exactly when scoring.md says so: named traps, properties, and a brute-force second opinion."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import math
+import random
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from neo4j.time import Date, DateTime, Duration
+
+from lib import pairing
+from lib.reward import Preset, digest, main, score
+
+REPOSITORY = Path(__file__).parent.parent
+NAN, INF = float("nan"), float("inf")
+
+
+def equal(a, b, preset="graph") -> bool:
+    """Whether two values are one, asked of whole tables, in both directions."""
+    there, back = (score([[x]], [[y]], preset).strict for x, y in ((a, b), (b, a)))
+    assert there == back
+    return there
+
+
+# --- values
+
+SAME = [
+    (1, 1.0),
+    (0, -0.0),
+    (0.0, -0.0),
+    (NAN, float("nan")),
+    (INF, INF),
+    (0.1 + 0.2, 0.3),
+    (2.9999999999999996, 3),
+    (1 / 3, 0.3333333333333333),
+    (sum([0.1] * 1_000_000), 100_000),
+    (1e20, 10**20),
+    (Decimal("2.50"), 2.5),
+    (Decimal("7"), 7),
+    (np.float64(0.5), 0.5),
+    (np.int64(7), 7),
+    (None, None),
+    ("Zo\u00eb", "Zoe\u0308"),
+    ("2010-07-19T19:12:12", "2010-07-19 19:12:12"),
+    ("2010-07-19T19:12:12", "2010-07-19T19:12:12.000000000"),
+    ("2010-07-19T19:12:12.5", "2010-07-19 19:12:12.500"),
+    ("2010-07-19T19:12", "2010-07-19T19:12:00"),  # the server leaves out seconds that are zero
+    ("2010-07-19T19:12:12Z", "2010-07-19T21:12:12+02:00"),
+    ("2010-07-19T21:12:12+02:00[Europe/Berlin]", "2010-07-19T19:12:12+0000"),
+    ("2010-07-19 19:12:12", datetime.datetime(2010, 7, 19, 19, 12, 12)),
+    ("2010-07-19T19:12:12Z", DateTime(2010, 7, 19, 19, 12, 12, tzinfo=datetime.UTC)),
+    ("2010-07-19", datetime.date(2010, 7, 19)),
+    ("2010-07-19", Date(2010, 7, 19)),
+    ("P1DT2H", Duration(days=1, hours=2)),
+    ([1, 2.0], [1.0, 2]),
+    ([1, 2], (1, 2)),
+    ({"a": 1, "b": [0.3]}, {"b": [0.1 + 0.2], "a": 1}),
+    ({"a": None}, {"a": None}),
+    (
+        {"identity": 7, "elementId": "4:x:7", "labels": ["User"], "properties": {"userId": 3}},
+        {"userId": 3},
+    ),
+    (
+        {"elementId": "4:x:7", "labels": ["User"], "properties": {"userId": 3}},
+        {"elementId": "4:y:9", "labels": ["User"], "properties": {"userId": 3}},
+    ),
+]
+OTHER = [
+    (0.001, 0.002),
+    (1_000_000, 1_000_001),
+    (1_000_000.0, 1_000_001.0),
+    (10**12, 10**12 + 1),
+    (10**12, 10.0**12 + 1),
+    (10_000_000.01, 10_000_000.02),
+    (1e-30, 2e-30),
+    (0, 1e-20),
+    (INF, -INF),
+    (INF, 1.7e308),
+    (NAN, None),
+    (NAN, 0),
+    (NAN, "nan"),
+    (7, "7"),
+    (7, "007"),
+    ("7", "007"),
+    (0.5, "0.5"),
+    (True, 1),
+    (False, 0),
+    (True, "true"),
+    (False, None),
+    (None, ""),
+    (None, 0),
+    (None, "None"),
+    (None, "null"),
+    ("", 0),
+    ("a", "A"),
+    ("a", "a "),
+    ("a  b", "a b"),
+    ("2010-07-19", "2010-07-19T00:00:00"),
+    ("2010-07-19T19:12:12", "2010-07-19T19:12:12Z"),  # a local time is no instant
+    ("2010-07-19T19:12:12", "2010-07-19T19:12:13"),
+    ("2010-02-31T10:00:00", "2010-02-31 10:00:00"),  # no date, so text
+    ("at 2010-07-19T19:12", "at 2010-07-19 19:12"),
+    ([1, 2], [2, 1]),
+    ([1], 1),
+    ([], None),
+    ([1, None], [1]),
+    ([True], [1]),
+    ({"a": 1}, {"b": 1}),
+    ({"a": None}, {}),
+    ({"a": 1}, [["a", 1]]),
+    ("[1, 2]", [1, 2]),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), SAME)
+def test_one_value(a, b):
+    assert equal(a, b)
+
+
+@pytest.mark.parametrize(("a", "b"), OTHER)
+def test_two_values(a, b):
+    assert not equal(a, b)
+
+
+def test_tolerance_has_no_rounding_boundary():
+    draw = random.Random(0)
+    for _ in range(2000):
+        x = draw.uniform(-1, 1) * 10 ** draw.randint(-12, 12)
+        assert equal(x, x * (1 + 1e-13))
+        assert not equal(x, x * (1 + 1e-7))
+
+
+def test_large_whole_numbers_stay_apart_beside_noise_between_them():
+    n = 10**11
+    assert score([[n], [n + 1]], [[n + 1e-4], [n + 1 - 1e-4]]).strict
+    assert not score([[n], [n], [n + 1]], [[n + 1e-4], [n + 1 - 1e-4], [n + 1]]).strict
+    many = [[n + k] for k in range(1000)]
+    assert score([*many, [0.5]], [[0.5], *many[::-1]]).strict
+    assert not score([*many[:-1], [n], [0.5]], [*many, [0.5]]).strict
+
+
+def test_date_is_midnight_only_where_the_preset_says_so():
+    assert equal("2010-07-19", "2010-07-19 00:00", Preset(date_is_midnight=True))
+    assert not equal("2010-07-19", "2010-07-19 00:01", Preset(date_is_midnight=True))
+
+
+# --- tables
+
+
+def test_names_of_the_columns_are_free_and_their_order_too():
+    assert score([["a", 1], ["b", 2]], [[2, "b"], [1, "a"]]) == (True, True, True, 1.0, 1.0, 0, "")
+    assert score([{"n": 1, "name": "a"}], [["a", 1]]).strict
+
+
+def test_swapped_cells_in_one_row_are_another_answer():
+    want = [["ann", "bob"], ["cid", "dot"], ["eve", "fay"]]
+    got = [["ann", "bob"], ["dot", "cid"], ["eve", "fay"]]
+    assert score(got, want) == (False, False, True, pytest.approx(2 / 3), pytest.approx(2 / 3), 0, "")
+
+
+def test_duplicates_count():
+    assert not score([[1], [1], [2]], [[1], [2], [2]]).strict
+    assert score([[1], [1], [2]], [[1], [2], [2]]).f1 == pytest.approx(2 / 3)
+    assert score([[1], [1]], [[1]]).f1 == pytest.approx(2 / 3)
+    assert not score([[1], [1]], [[1]]).lenient_literal
+
+
+def test_extra_columns_pass_leniently_and_are_counted():
+    want = [["a"], ["b"]]
+    assert score([[1, "b", 5], [2, "a", 6]], want) == (False, True, True, 0.0, 0.0, 2, "")
+    assert score([["a", "x"], ["c", "d"]], want) == (False, False, False, 0.0, 0.0, 1, "")
+    assert score(want, [[1, "b"], [2, "a"]]).lenient is False  # a missing column isn't made up for
+
+
+def test_literal_rule_is_laxer_and_reported_apart():
+    verdict = score([["b", 1], ["a", 2]], [["a"], ["b"]])
+    assert verdict.lenient and verdict.lenient_literal
+    verdict = score([["a", 2], ["b", 1]], [[1, "a"], [2, "b"]])  # right values, wrong rows
+    assert not verdict.lenient and verdict.lenient_literal
+    assert not score([["a", 2], ["b", 1], ["b", 1]], [[1, "a"], [2, "b"]]).lenient_literal
+
+
+def test_each_returned_column_is_used_once():
+    assert not score([[1, 9], [2, 9]], [[1, 1], [2, 2]]).lenient
+    assert score([[1, 9, 1], [2, 9, 2]], [[1, 1], [2, 2]]).lenient
+
+
+def test_order_counts_when_the_question_asks_for_it():
+    want = [["a", 1], ["b", 2]]
+    assert score([[1, "a"], [2, "b"]], want, ordered=True).strict
+    swapped = score([[2, "b"], [1, "a"]], want, ordered=True)
+    assert (swapped.strict, swapped.lenient, swapped.f1, swapped.reward) == (False, False, 1.0, 0.99)
+    assert score([[0, 1, "a"], [0, 2, "b"]], want, ordered=True).lenient
+    assert not score([[0, 2, "b"], [0, 1, "a"]], want, ordered=True).lenient
+    assert not score([["a", 1]], want, ordered=True).lenient
+
+
+def test_empty_results():
+    assert score([], []) == (True, True, True, 1.0, 1.0, 0, "empty reference")
+    assert score([], [[1]]) == (False, False, False, 0.0, 0.0, 0, "")
+    assert score([[1]], []) == (False, False, False, 0.0, 0.0, 0, "empty reference")
+    assert score(None, []) == (False, False, False, 0.0, 0.0, 0, "empty reference")
+    assert score(None, [[1]]) == (False, False, False, 0.0, 0.0, 0, "")
+    assert score([[None]], [[None]]).strict
+
+
+def test_ragged_rows_are_flagged_and_a_missing_cell_is_no_null():
+    assert score([[1, 2], [3]], [[3], [1, 2]]) == (True, True, True, 1.0, 1.0, 0, "ragged rows")
+    assert not score([[1, 2], [3]], [[1, 2], [3, None]]).strict
+    assert score([[1], [2, 3, 4]], [[1, 2]]).flagged == "ragged rows"
+    assert score([[], []], [[]]).f1 == pytest.approx(2 / 3)
+    assert not score([1, "ab"], [[1], ["a"]]).strict  # what is no row counts as a row of one cell
+
+
+def test_deep_nesting_is_flagged():
+    deep: list = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert score([[deep]], [[deep]]).flagged == "values nested too deeply to compare"
+
+
+def test_reward_is_one_only_if_strict():
+    want = [[i] for i in range(1000)]
+    nearly = score([*want[:-1], [-1]], want)
+    assert nearly.f1 == pytest.approx(0.999) and nearly.reward == 0.99
+
+
+def test_bird_ex_is_birds_own_rule():
+    assert score([[1, "a"], [1, "a"]], [[1, "a"]], "bird-ex").strict  # sets of rows
+    assert score([[2], [1]], [[1], [2]], "bird-ex", ordered=True).strict  # which have no order
+    assert score([], [], "bird-ex").strict
+    assert equal(True, 1, "bird-ex") and equal(1, 1.0, "bird-ex")
+    assert not equal(0.1 + 0.2, 0.3, "bird-ex")
+    assert not equal("2010-07-19T19:12:12", "2010-07-19 19:12:12", "bird-ex")
+    permuted = score([["a", 1]], [[1, "a"]], "bird-ex")
+    assert (permuted.strict, permuted.lenient, permuted.f1) == (False, True, 0.0)
+    assert score([[NAN]], [[NAN]], "bird-ex").strict
+    assert score([[[1]]], [[[1]]], "bird-ex").strict  # a list doesn't crash the set
+
+
+def test_unknown_preset_names_the_known_ones():
+    with pytest.raises(ValueError, match="unknown preset 'spider': choose one of graph, bird-ex"):
+        score([], [], "spider")
+
+
+def test_digest_is_of_the_result_not_of_its_order():
+    rows = [[1, "a"], [2.0, None], [0.1 + 0.2, {"b": 1, "a": [True]}]]
+    same = [[0.3, {"a": [True], "b": 1.0}], [2, None], [1.0, "a"]]
+    assert digest(rows) == digest(same)
+    assert len({digest(r) for r in (rows, rows[:2], [[1]], [[True]], [["1"]], [[None]], [], [[]], [[1], [1]])}) == 9
+    seen = "from lib.reward import digest; print(digest([[{'b': 1, 'a': 'x'}, 'y']]))"
+    for seed in ("1", "2"):
+        found = subprocess.run(
+            [sys.executable, "-c", seen], cwd=REPOSITORY, env={"PYTHONHASHSEED": seed}, capture_output=True, text=True
+        )
+        assert found.stdout.strip() == digest([[{"a": "x", "b": 1}, "y"]])
+
+
+# --- properties
+
+cells = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 2),
+    st.sampled_from(
+        [0.1 + 0.2, 0.3, 1.0, -0.0, NAN, INF, 1e300, "", "a", "1", "2010-07-19T19:12", "2010-07-19 19:12:00"]
+    ),
+    st.lists(st.integers(0, 1), max_size=2),
+    st.dictionaries(st.sampled_from("ab"), st.integers(0, 1), max_size=2),
+)
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.decimals() | st.datetimes(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def tables(width, cells=cells, most=6):
+    return st.lists(st.lists(cells, min_size=width, max_size=width), max_size=most)
+
+
+@st.composite
+def pairs(draw, widths=(1, 2, 3, 4), cells=cells):
+    """(got, want): unrelated, or one made from the other by moving rows and columns and perhaps changing a cell."""
+    want = draw(tables(draw(st.sampled_from(widths)), cells))
+    if not want or draw(st.booleans()):
+        return draw(tables(draw(st.sampled_from(widths)), cells)), want
+    order = draw(st.permutations(range(len(want[0]))))
+    got = [[row[i] for i in order] for row in draw(st.permutations(want))]
+    if draw(st.booleans()):
+        got = [[*row, draw(cells)] for row in got]
+    if draw(st.booleans()):
+        got[0][draw(st.integers(0, len(got[0]) - 1))] = draw(cells)
+    return got, want
+
+
+@given(pairs(), st.booleans(), st.sampled_from(["graph", "bird-ex"]))
+def test_implications(pair, ordered, preset):
+    got, want = pair
+    s = score(got, want, preset, ordered)
+    assert s.strict <= s.lenient <= s.lenient_literal
+    if preset == "graph":
+        assert s.lenient_literal <= (len(got) == len(want))
+        if not ordered:
+            assert s.strict == (s.f1 == 1.0)
+    assert 0.0 <= s.reward <= 1.0 and (s.reward == 1.0) == s.strict
+    assert s.reward == (1.0 if s.strict else min(s.f1, 0.99))
+    assert s.extra_columns >= 0
+
+
+@given(pairs(), st.booleans(), st.sampled_from(["graph", "bird-ex"]))
+def test_symmetry(pair, ordered, preset):
+    got, want = pair
+    there, back = score(got, want, preset, ordered), score(want, got, preset, ordered)
+    assert (there.strict, there.f1, there.reward) == (back.strict, back.f1, back.reward)
+
+
+@given(pairs(), st.randoms(use_true_random=False))
+def test_moving_rows_and_columns_changes_nothing(pair, random_):
+    got, want = pair
+
+    def moved(table):
+        order = random_.sample(range(len(table[0])), len(table[0])) if table else []
+        return [[row[i] for i in order] for row in random_.sample(table, len(table))]
+
+    assert score(moved(got), moved(want)) == score(got, want)
+
+
+@given(pairs())
+def test_a_wrong_row_lowers_f1(pair):
+    got, want = pair
+    before = score(got, want)
+    if before.f1 > 0 and got:
+        after = score([*got, ["no such value"] * len(got[0])], want)
+        assert after.f1 < before.f1 and not after.strict
+
+
+@given(tables(3))
+def test_a_result_equals_itself(table):
+    assert score(table, json.loads(json.dumps(table))).strict
+    assert score(table, table, ordered=True).strict
+
+
+@given(st.lists(st.lists(anything, max_size=3), max_size=4), st.lists(st.lists(anything, max_size=3), max_size=4))
+@settings(max_examples=200)
+def test_nothing_crashes_it(got, want):
+    for preset, ordered in itertools.product(("graph", "bird-ex"), (False, True)):
+        score(got, want, preset, ordered)
+        assert score(got, got, preset, ordered).strict
+    digest(got)
+
+
+def brute_force(got, want):
+    """The definitions, word for word, for values that need no rules."""
+
+    def common(table):
+        return sum((Counter(table) & Counter(map(tuple, want))).values())
+
+    width = len(want[0])
+    choices = [[tuple(r[i] for i in p) for r in got] for p in itertools.permutations(range(len(got[0])), width)]
+    most = max(map(common, choices), default=0)
+    lenient = len(got) == len(want) and most == len(want)
+    overlap = most if len(got[0]) == width else 0
+    return lenient and len(got[0]) == width, lenient, 2 * overlap / (len(got) + len(want))
+
+
+@given(pairs(widths=(3, 4, 5), cells=st.integers(0, 2)))
+@settings(max_examples=300)
+def test_search_finds_what_trying_all_pairings_finds(pair):
+    got, want = pair
+    if got and want:
+        s = score(got, want)
+        assert (s.strict, s.lenient, s.f1) == brute_force(got, want) and not s.flagged
+
+
+# --- size
+
+
+def seconds(got, want, **options):
+    start = time.process_time()
+    verdict = score(got, want, **options)
+    return verdict, time.process_time() - start
+
+
+ROWS = 25_000
+
+
+def test_25_000_rows_within_a_second():
+    draw = random.Random(0)
+    want = [[i, f"name {i % 997}", draw.random(), f"2010-07-19 19:12:{i % 60:02d}"] for i in range(ROWS)]
+    got = [row[::-1] for row in want]
+    draw.shuffle(got)
+    verdict, taken = seconds(got, want)
+    assert verdict.strict and taken < 1
+    got[5] = ["x", *got[5][1:]]
+    verdict, taken = seconds(got, want)
+    assert verdict.f1 == pytest.approx(1 - 1 / ROWS) and not verdict.flagged and taken < 1
+
+
+def test_20_equal_columns_dont_blow_up():
+    want = [[i] * 20 for i in range(ROWS)]
+    got = want[::-1]
+    verdict, taken = seconds(got, want)
+    assert verdict.strict and taken < 1
+    got = [[*got[0][:-1], -1], *got[1:]]
+    verdict, taken = seconds(got, want)
+    assert not verdict.strict and verdict.f1 == pytest.approx(1 - 1 / ROWS) and not verdict.flagged and taken < 1.5
+
+
+def test_20_columns_with_the_same_contents_are_told_apart_by_their_rows():
+    draw = random.Random(0)
+    columns = [draw.sample(range(2000), 2000) for _ in range(20)]
+    want = [list(row) for row in zip(*columns, strict=True)]
+    got = [row[::-1] for row in want[::-1]]
+    assert score(got, want).strict
+    got[0] = [-1, *got[0][1:]]
+    assert score(got, want).f1 == pytest.approx(1 - 1 / 2000)
+
+
+def test_past_its_bound_the_search_says_so(monkeypatch):
+    monkeypatch.setattr(pairing, "BUDGET", 20_000)
+    draw = random.Random(0)
+    got, want = ([[draw.random() < 0.5 for _ in range(16)] for _ in range(2000)] for _ in range(2))
+    verdict, taken = seconds(got, want)
+    assert verdict.flagged == "columns too alike to try every pairing" and not verdict.strict and taken < 1
+    assert verdict.f1 >= score(got, want, Preset(positional=True)).f1  # a lower bound, and the obvious one at least
+
+
+def test_small_results_take_microseconds():
+    got, want = [["ann", 3], ["bob", 4], ["cid", 5]], [[3, "ann"], [4, "bob"], [6, "cid"]]
+    runs = []
+    for _ in range(20):
+        start = time.process_time()
+        for _ in range(100):
+            score(got, want)
+        runs.append((time.process_time() - start) / 100)
+    assert min(runs) < 200e-6
+
+
+# --- command
+
+
+def write(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+@pytest.fixture
+def gold(tmp_path):
+    return write(
+        tmp_path / "gold.jsonl",
+        [{"id": "q1", "rows": [[1], [2]], "ordered": True}, {"id": "q2", "rows": [["a"]]}, {"id": 3, "rows": [[True]]}],
+    )
+
+
+def test_command_prints_verdicts_and_totals(tmp_path, gold):
+    pred = write(
+        tmp_path / "pred.jsonl",
+        [{"id": 3, "rows": None}, {"id": "q1", "rows": [[2], [1]]}, {"id": "q2", "rows": [["a", 0]]}],
+    )
+    run = subprocess.run(
+        [sys.executable, "-m", "lib.reward", gold, pred], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [line.get("id") for line in lines] == ["q1", "q2", "3", None]
+    assert lines[0]["strict"] is False and lines[0]["f1"] == 1.0 and lines[1]["lenient"] is True
+    total = lines[-1]["total"]
+    assert (total["items"], total["strict"], total["with_extra_columns"]) == (3, 0.0, 1)
+    assert math.isclose(total["lenient"], 1 / 3, abs_tol=1e-6)
+
+
+def test_command_presets_and_help(tmp_path, gold, capsys):
+    pred = write(
+        tmp_path / "pred.jsonl", [{"id": i, "rows": r} for i, r in (("q1", [[2], [1]]), ("q2", []), ("3", [[1]]))]
+    )
+    assert main([gold, pred, "--preset", "bird-ex"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["total"]["strict"] == pytest.approx(2 / 3, abs=1e-6)
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0 and "GOLD.jsonl" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"id": "q1", "rows": [[1]]}\n{"id": "q2", "ro', "line 2: no JSON"),
+        ('{"id": "q1"}\n', "line 1: need an object with `id` and `rows`"),
+        ('{"id": "q1", "rows": "x"}\n', "line 1: `rows` of 'q1' must be a list of rows"),
+        ('{"id": "q1", "rows": []}\n{"id": "q1", "rows": []}\n', "line 2: id 'q1' was there before"),
+        ('{"id": "q1", "rows": []}\n', "2 ids of .* are missing in .*: 3, q2; .*--missing-are-wrong"),
+        ('{"id": "q9", "rows": []}\n', "1 ids of .* are not in .*: q9"),
+        ("", "no answers in it"),
+        ("\xff\xfe", "line 1: no JSON"),
+    ],
+)
+def test_command_names_what_is_wrong_with_a_file(tmp_path, gold, capsys, content, message):
+    pred = tmp_path / "pred.jsonl"
+    pred.write_text(content, encoding="latin-1")
+    assert main([gold, str(pred)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.startswith("error: ")
+    assert re.search(message, captured.err)
+
+
+def test_command_counts_missing_answers_as_wrong_if_told(tmp_path, gold, capsys):
+    pred = write(tmp_path / "pred.jsonl", [{"id": "q2", "rows": [["a"]]}])
+    assert main([gold, pred, "--missing-are-wrong"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["total"]["strict"] == pytest.approx(1 / 3, abs=1e-6)
+    assert main([gold, str(tmp_path / "none.jsonl")]) == 2
+    assert "none.jsonl" in capsys.readouterr().err
