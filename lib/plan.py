@@ -1,0 +1,332 @@
+"""Writes down what will be tested, and how, before any training; so that nobody can choose the test after the result.
+
+`python -m lib.plan` writes the plan of the run in params.yaml, `python -m lib.plan --check` compares it with what is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from lib.files import write_json
+from lib.settings import ROOT, Settings, SettingsError, load
+
+FIRST_SET = "held_out_instances"
+APART_SET = "held_out_structures"
+QUESTION_FILES = ("train", "dev", FIRST_SET, APART_SET, "demonstrations")
+FAULTY_MOST = 0.02  # share of episodes lost to faults outside the model, above which no success is claimed
+FEW_STRUCTURES = 8  # resampling fewer than these says too little of how they differ
+STRUCTURE_CORRELATION = 0.1  # assumed likeness of gains within a structure, for the power calculation alone
+WANTED_POWER = 0.8
+
+QUESTION = (
+    "Does a model that already writes some queries answer questions about a graph database better after practice that is "
+    "rewarded only by the rows its last query returns, by how much, and what is the gain made of?"
+)
+ARMS = {
+    "base": "the cold-started model",
+    "control": "never trained further, but saved and loaded by the trained arm's own route",
+    "trained": "the last checkpoint of each seed; the seeds are pooled for the claim and shown one by one beside it",
+}
+EXPLORATORY = {
+    "held_out_structures": "questions of structures that were never trained on, reported apart and without a target",
+    "form and substance": "how much of the gain is the shape of the answer and how much its values",
+    "hops": "the contrast by the number of relationships that a question crosses",
+    "mistakes by kind": "how much of the gain is the removal of the mistakes planted in the demonstrations",
+    "reach and reliability": "pass@k against pass^k",
+    "never, sometimes, always": "the contrast by how often the untrained arms answered a question",
+    "structures": "gains by structure, changes by question, questions never solved",
+}
+PREDICTIONS = {
+    "reliability": "all samples of a question right (pass^k) rises by more than any of them right (pass@k)",
+    "cooling": "the greedy gain is smaller than the sampled one",
+    "transfer": "on held-out structures the interval of the gain includes zero",
+    "planted": "the removal of planted mistakes makes up more than half of the gain",
+}
+
+
+class PlanError(RuntimeError):
+    """The plan can't be written or read; the message says which file, why, and the way out."""
+
+
+def path(settings: Settings) -> Path:
+    """Where the plan of the settings' run lies."""
+    return settings.run_dir / "plan.json"
+
+
+def read(settings: Settings) -> dict[str, Any]:
+    """The plan as written. Raises PlanError where it is missing or no JSON."""
+    file = path(settings)
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise PlanError(f"{file} is missing: write it before training, with `python -m lib.plan`") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as problem:
+        raise PlanError(f"{file} is damaged ({problem}): put back the file that training started with") from None
+
+
+def digest(settings: Settings) -> str:
+    """The digest (sha256, hex) of the plan on file, which training records as plan.sha256.
+
+    Raises PlanError where the plan is missing or edited, or no longer fits settings, questions or base model: what is
+    trained then would not be what was planned.
+    """
+    plan = read(settings)
+    found = _edited(settings, plan) + _differences(plan, make(settings))
+    if found:
+        raise PlanError(f"{path(settings)} doesn't hold for this training: {'; '.join(found)}. Write it anew before training")
+    return plan["digest"]
+
+
+def _digest(plan: dict[str, Any]) -> str:
+    """Of a plan's content, without its own field `digest`."""
+    content = {key: value for key, value in plan.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def write(settings: Settings) -> Path:
+    """Write data/runs/<run>/plan.json. The same settings and inputs give the same bytes.
+
+    Raises PlanError where an input is missing, or where training has started under another plan than the one that
+    would be written.
+    """
+    plan = make(settings)
+    started = _recorded(settings)
+    if any(recorded != plan["digest"] for recorded in started.values()):
+        raise PlanError(_changed_too_late(settings, plan, started))
+    file = path(settings)
+    write_json(file, plan)
+    return file
+
+
+def check(settings: Settings) -> list[str]:
+    """What differs between the plan on file and what it would be now, in sentences; an empty list if nothing does.
+
+    Covers edits of the file itself, settings, questions, the base model, and the plan that each seed's training recorded.
+    """
+    try:
+        plan = read(settings)
+    except PlanError as problem:
+        return [str(problem)]
+    found = _edited(settings, plan)
+    try:
+        found += _differences(plan, make(settings))
+    except PlanError as problem:
+        found.append(str(problem))
+    recorded = _recorded(settings)
+    for seed in plan.get("seeds", []):
+        if seed not in recorded:
+            found.append(f"training of seed {seed} recorded no plan ({_record(settings, seed)} is missing)")
+        elif recorded[seed] != plan.get("digest"):
+            found.append(f"seed {seed} was trained under another plan ({recorded[seed][:12]} instead of this one)")
+    return found
+
+
+def make(settings: Settings) -> dict[str, Any]:
+    """The plan's content, with its digest. Raises PlanError where a question file or the base model is missing."""
+    questions = {name: _questions(settings, name) for name in (FIRST_SET, APART_SET)}
+    test = settings.test
+    plan: dict[str, Any] = {
+        "run": settings.run,
+        "question": QUESTION,
+        "arms": ARMS,
+        "sets": questions,
+        "first_endpoint": {
+            "set": FIRST_SET,
+            "score": "strict",
+            "decode": "sampled",
+            "samples": settings.evaluate.samples,
+            "temperature": settings.evaluate.temperature,
+            "contrast": ["control", "trained"],
+            "seeds": "pooled",
+            "method": "paired bootstrap over questions, resampled by structure, percentile interval",
+            "few_structures": f"of fewer than {FEW_STRUCTURES} structures, the wider of that and the one over questions",
+            "bar": test.bar,
+            "confidence": test.confidence,
+            "resamples": test.resamples,
+            "success": "the gain is at least the bar and its interval lies above zero",
+        },
+        "second_endpoint": {
+            "set": FIRST_SET,
+            "score": "strict",
+            "decode": "greedy",
+            "samples": 1,
+            "contrast": ["control", "trained"],
+            "why": "practice at a temperature can look like mere cooling; a greedy answer can't be cooled further",
+        },
+        "equivalence": {
+            "set": FIRST_SET,
+            "score": "strict",
+            "decode": "sampled",
+            "contrast": ["base", "control"],
+            "margin": test.margin,
+            "rule": "the whole interval of the difference lies within the margin",
+        },
+        "faults": {
+            "rule": "episodes ended by a fault outside the model are left out and counted",
+            "most": FAULTY_MOST,
+        },
+        "checkpoint": "the last one; the curve on dev questions chooses none",
+        "exploratory": EXPLORATORY,
+        "predictions": PREDICTIONS,
+        "seeds": list(settings.train.seeds),
+        "settings": _plain(settings),
+        "inputs": {
+            "questions": {name: _sha256(settings.questions_dir / f"{name}.jsonl") for name in QUESTION_FILES},
+            "base": _folder_sha256(settings.base_dir),
+        },
+        "power": _planned_power(settings, questions[FIRST_SET]),
+    }
+    plan = json.loads(json.dumps(plan))  # tuples become lists, so that a plan equals itself read back
+    plan["digest"] = _digest(plan)
+    return plan
+
+
+def power(
+    rates: float | Sequence[float],
+    questions: int,
+    structures: int,
+    samples: int,
+    seeds: int = 1,
+    confidence: float = 0.95,
+    wanted: float = WANTED_POWER,
+    correlation: float = STRUCTURE_CORRELATION,
+) -> float:
+    """Smallest true gain (0 to 1) that the planned test finds with probability `wanted`.
+
+    rates: strict rates of the untrained model, one a question or only their mean. Formula: (z(1 - (1-confidence)/2) +
+    z(wanted)) * sqrt(v * deff / questions), with v = mean p(1-p) * (1/samples) * (1 + 1/seeds) the sampling variance of
+    a question's difference (control: `samples` draws, trained: that many in each seed), and deff = 1 + (m - 1) *
+    correlation Kish's design effect for m questions a structure. A mean alone bounds v from above (Jensen).
+    """
+    p = np.atleast_1d(np.asarray(rates, float))
+    variance = float(np.mean(p * (1 - p))) / samples * (1 + 1 / seeds)
+    effect = 1 + (questions / structures - 1) * correlation
+    return float((norm.ppf((1 + confidence) / 2) + norm.ppf(wanted)) * math.sqrt(variance * effect / questions))
+
+
+def _planned_power(settings: Settings, first: dict[str, Any]) -> dict[str, Any]:
+    file = settings.run_dir / "base.json"
+    try:
+        rate = json.loads(file.read_text(encoding="utf-8"))["dev_strict"]
+    except FileNotFoundError:
+        raise PlanError(f"{file} is missing: make the base model (3_base) before the plan") from None
+    smallest = power(
+        rate, first["questions"], first["structures"], settings.evaluate.samples, len(settings.train.seeds),
+        settings.test.confidence,
+    )  # fmt: skip
+    return {
+        "dev_strict": round(float(np.mean(rate)), 6),
+        "smallest_gain": round(smallest, 6),
+        "wanted": WANTED_POWER,
+        "correlation": STRUCTURE_CORRELATION,
+    }
+
+
+def _plain(settings: Settings) -> dict[str, Any]:
+    plain = dataclasses.asdict(settings)
+    del plain["data"]  # where the files are is no part of what was planned
+    return plain
+
+
+def _questions(settings: Settings, name: str) -> dict[str, Any]:
+    file = settings.questions_dir / f"{name}.jsonl"
+    try:
+        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    except FileNotFoundError:
+        raise PlanError(f"{file} is missing: make the questions (2_questions) before the plan") from None
+    return {"questions": len(lines), "structures": len({line["structure"] for line in lines})}
+
+
+def _sha256(file: Path) -> str:
+    if not file.exists():
+        raise PlanError(f"{file} is missing: make the questions (2_questions) before the plan")
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _folder_sha256(folder: Path) -> str:
+    """One digest over the names and contents of a folder's files."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    if not files:
+        raise PlanError(f"{folder} has no files: make the base model (3_base) before the plan")
+    lines = [f"{_sha256(file)}  {file.relative_to(folder).as_posix()}\n" for file in files]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _recorded(settings: Settings) -> dict[int, str]:
+    """Plan digests that training recorded, by seed; a seed folder with files but without a record counts as unknown."""
+    found = {}
+    for folder in sorted((settings.run_dir / "train").glob("seed-*/")):
+        seed = int(folder.name.removeprefix("seed-"))
+        record = _record(settings, seed)
+        if record.exists():
+            found[seed] = (record.read_text(encoding="utf-8").split() or ["nothing"])[0]
+        elif any(folder.iterdir()):
+            found[seed] = "nothing"
+    return found
+
+
+def _record(settings: Settings, seed: int) -> Path:
+    return settings.train_dir(seed) / "plan.sha256"
+
+
+def _edited(settings: Settings, plan: dict[str, Any]) -> list[str]:
+    fits = plan.get("digest") == _digest(plan)
+    return [] if fits else [f"{path(settings)} was edited: its digest doesn't fit its content"]
+
+
+def _changed_too_late(settings: Settings, plan: dict[str, Any], started: dict[int, str]) -> str:
+    seeds = ", ".join(str(seed) for seed, recorded in started.items() if recorded != plan["digest"])
+    try:
+        changes = "; ".join(_differences(read(settings), plan)) or "the training output names another plan"
+    except PlanError:
+        changes = "the plan that it started with is gone"
+    return (
+        f"training of run {settings.run!r} (seed {seeds}) has started under another plan: {changes}. A plan can't change "
+        f"after that: undo the change, or choose another `run` in params.yaml, or delete {settings.run_dir / 'train'} to "
+        "train anew"
+    )
+
+
+def _differences(old: Any, new: Any, where: str = "") -> list[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = [key for key in sorted(old.keys() | new.keys()) if where or key != "digest"]
+        return [d for key in keys for d in _differences(old.get(key), new.get(key), f"{where}.{key}" if where else key)]
+    return [] if old == new else [f"{where}: planned {_short(old)}, now {_short(new)}"]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Command line: write the plan, or with --check compare it; exit status 1 where it can't stand."""
+    parser = argparse.ArgumentParser(prog="python -m lib.plan", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--params", type=Path, default=ROOT / "params.yaml", help="the parameter file")
+    parser.add_argument("--data", type=Path, default=None, help="another data folder than the project's")
+    parser.add_argument("--check", action="store_true", help="write nothing; list what differs from the plan on file")
+    chosen = parser.parse_args(arguments)
+    try:
+        settings = load(chosen.params, chosen.data)
+        if chosen.check:
+            found = check(settings)
+            print("\n".join(found) or f"{path(settings)} stands")
+            sys.exit(bool(found))
+        print(write(settings))
+    except (PlanError, SettingsError) as problem:
+        parser.exit(1, f"{problem}\n")
+
+
+if __name__ == "__main__":
+    main()
