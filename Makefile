@@ -1,0 +1,64 @@
+# Every target works in a fresh clone: the environment is made on first use, and nothing outside of this folder is
+# touched but the caches of pip, uv and Maven.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+export UV_PYTHON_DOWNLOADS := never
+unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
+UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
+# 3.11 first: the committed run was made with it
+PYTHON = $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && command -v $$p && break; done)
+
+.PHONY: help study report validate lab test lint bench lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+study: .venv/ready ## run the whole study (what hasn't run yet), then print the verdict and the report's path
+	@dvc repro
+	@python -m lib.study check
+	@python -m lib.study times
+	@python -m lib.study verdict
+
+report: .venv/ready ## write the report anew from what is there
+	@dvc repro --single-item --force report
+
+validate: .venv/ready ## the path from question to score: an oracle must get 1.0, a silent agent 0.0
+	@python -m lib.evaluate validate
+
+lab: .venv/ready ## open the notebooks
+	@jupyter lab notebooks
+
+test: .venv/ready lint ## all tests, a whole miniature study among them
+	@pytest
+
+lint: .venv/ready ## format, style and types
+	@ruff format --check --quiet . || { echo "run: .venv/bin/ruff format"; exit 1; }
+	@ruff check --quiet .
+	@mypy
+
+bench: .venv/ready ## the benchmarks
+	@for file in benchmarks/*.py; do echo "== $$file"; python $$file; done
+
+lock: | $(UV) ## pin what pyproject.toml asks for
+	@$(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --all-extras \
+		pyproject.toml --output-file requirements.lock
+
+clean: ## remove everything that `make study` made but the environment; data/raw stays
+	rm -rf data/graph data/questions data/notebooks data/runs data/work data/timings data/neo4j reports/_site .dvc/cache .dvc/tmp
+
+.venv/ready: requirements.lock | $(UV)
+	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 on PATH: install one of them" >&2; exit 1; }
+	@echo "making the environment in .venv (a few minutes, once)"
+	@$(UV) venv --quiet --allow-existing --python "$(PYTHON)" .venv
+	@VIRTUAL_ENV="$(CURDIR)/.venv" $(UV) pip sync --quiet --require-hashes requirements.lock
+	@touch $@
+
+.uv/bin/uv:
+	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 on PATH: install one of them" >&2; exit 1; }
+	@$(PYTHON) -m venv .uv || { echo "$(PYTHON) can't make environments: install its venv module (python3-venv)" >&2; exit 1; }
+	@.uv/bin/python -m pip install --quiet --disable-pip-version-check uv
