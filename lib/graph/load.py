@@ -118,13 +118,13 @@ def load(uri: str, graph: Path) -> None:
 def contents(session: neo4j.Session) -> dict[str, dict[str, int]]:
     """Nodes by label, relationships by type, and the sum of each label's integer key: enough to know one graph again."""
     nodes = session.run("MATCH (n) UNWIND labels(n) AS label RETURN label, count(*) AS n ORDER BY label")
-    by_label = {label: n for label, n in nodes.values()}
+    by_label = dict(nodes.values())
     relationships = session.run("MATCH ()-[r]->() RETURN type(r) AS type, count(*) AS n ORDER BY type")
-    by_type = {name: n for name, n in relationships.values()}
+    by_type = dict(relationships.values())
     sums = {}
     for label, key in CONSTRAINTS:
         if by_label.get(label) and key.endswith("Id"):
-            record = session.run(f"MATCH (n:{label}) RETURN sum(n.{key})").single(strict=True)  # type: ignore[arg-type]
+            record = session.run(f"MATCH (n:{label}) RETURN sum(n.{key})").single(strict=True)
             sums[f"{label}.{key}"] = record[0]
     return {"nodes": by_label, "relationships": by_type, "key_sums": sums}
 
@@ -140,14 +140,14 @@ def _difference(found: dict[str, dict[str, int]], expected: dict[str, dict[str, 
 def _constraints(session: neo4j.Session) -> None:
     for label, key in CONSTRAINTS:
         name = f"unique_{label}_{key}"
-        session.run(f"CREATE CONSTRAINT {name} IF NOT EXISTS FOR (n:{label}) REQUIRE n.{key} IS UNIQUE").consume()  # type: ignore[arg-type]
+        session.run(f"CREATE CONSTRAINT {name} IF NOT EXISTS FOR (n:{label}) REQUIRE n.{key} IS UNIQUE").consume()
 
 
 def _indexes(session: neo4j.Session) -> None:
     for kind, indexes in (("RANGE", RANGE_INDEXES), ("TEXT", TEXT_INDEXES)):
         for label, name in indexes:
             statement = f"CREATE {kind} INDEX {kind.lower()}_{label}_{name} IF NOT EXISTS FOR (n:{label}) ON (n.{name})"
-            session.run(statement).consume()  # type: ignore[arg-type]
+            session.run(statement).consume()
     session.run("CALL db.awaitIndexes(600)").consume()
 
 
@@ -203,4 +203,4 @@ def _relationships(session: neo4j.Session, file: Path) -> None:
 
 
 def _run(transaction: neo4j.ManagedTransaction, query: str, rows: list[Any]) -> None:
-    transaction.run(query, rows=rows).consume()  # type: ignore[arg-type]
+    transaction.run(query, rows=rows).consume()

@@ -234,7 +234,7 @@ class _Builder:
             self.ids[node.label][key] = labels[-1]
         if table == "tags":
             self.tag_names[row["TagName"]] = key
-        for foreign in KEYS[table] if table in KEYS else []:
+        for foreign in KEYS.get(table, []):
             self._key(table, foreign, key, row)
         if table == "posts" and row.get("Tags"):
             self._tagged(key, labels[-1], row["Tags"])

@@ -72,6 +72,7 @@ class PortTaken(ServerError):
 
 
 _replaceable: dict[str, Path] = {}  # URI -> pid file, of the servers that this process runs
+_watchdogs: dict[str, subprocess.Popen[bytes]] = {}  # URI -> watchdog, of the servers that this process ran
 
 
 @contextlib.contextmanager
@@ -125,6 +126,12 @@ def replace(uri: str) -> bool:
     with contextlib.suppress(OSError, ValueError):
         os.kill(int(pid_file.read_text()), signal.SIGKILL)
     return True
+
+
+def given_up(uri: str) -> bool:
+    """True if the server behind `uri` was this process's, and its watchdog has ended: nothing will start it again."""
+    process = _watchdogs.get(uri)
+    return process is not None and process.poll() is not None
 
 
 def _prepare_foreign(uri: str, graph: Path) -> None:
@@ -247,7 +254,7 @@ def _serving(
         try:
             _await(process, home, uri)
             process.stdin.write(b"up\n")  # type: ignore[union-attr]
-            _replaceable[uri] = home / "run" / "java.pid"
+            _replaceable[uri], _watchdogs[uri] = home / "run" / "java.pid", process
             yield uri
             return
         except PortTaken:
