@@ -97,22 +97,24 @@ def load(uri: str, graph: Path) -> None:
     from lib.graph.server import auth, database  # it imports this module, too
 
     expected = json.loads((graph / "counts.json").read_text())["database"]
-    with neo4j.GraphDatabase.driver(uri, auth=auth(uri), notifications_min_severity="OFF") as driver:
-        with driver.session(database=database(uri)) as session:
-            found = contents(session)
-            if found == expected:
-                return
-            if any(found["nodes"].values()):
-                raise HoldsAnother(
-                    f"its database {database(uri)!r} holds another graph than {graph}: {_difference(found, expected)}"
-                )
-            _constraints(session)
-            _write(session, graph)
-            _indexes(session)
-            if (found := contents(session)) != expected:
-                raise LoadError(
-                    f"Loading {graph} went wrong: {_difference(found, expected)}; remove the database and load again"
-                )
+    with (
+        neo4j.GraphDatabase.driver(uri, auth=auth(uri), notifications_min_severity="OFF") as driver,
+        driver.session(database=database(uri)) as session,
+    ):
+        found = contents(session)
+        if found == expected:
+            return
+        if any(found["nodes"].values()):
+            raise HoldsAnother(
+                f"its database {database(uri)!r} holds another graph than {graph}: {_difference(found, expected)}"
+            )
+        _constraints(session)
+        _write(session, graph)
+        _indexes(session)
+        if (found := contents(session)) != expected:
+            raise LoadError(
+                f"Loading {graph} went wrong: {_difference(found, expected)}; remove the database and load again"
+            )
 
 
 def contents(session: neo4j.Session) -> dict[str, dict[str, int]]:

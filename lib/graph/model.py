@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -442,7 +442,7 @@ def _date(value: Any) -> str:
     return _datetime(value)[:10]
 
 
-CONVERT = {"integer": _integer, "text": str, "datetime": _datetime, "date": _date}
+CONVERT: dict[str, Callable[[Any], Any]] = {"integer": _integer, "text": str, "datetime": _datetime, "date": _date}
 
 
 def read_schema(graph: Path) -> dict[str, Any]:

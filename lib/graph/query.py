@@ -214,7 +214,7 @@ class Reader:
         async with self._driver.session(
             database=server.database(self.uri), default_access_mode=neo4j.READ_ACCESS, fetch_size=1000
         ) as session:
-            result = await session.run(neo4j.Query(query, timeout=self.timeout))  # type: ignore[arg-type]
+            result = await session.run(neo4j.Query(query, timeout=self.timeout))
             if explain:
                 summary = await result.consume()
                 return Rows([], [[summary.query_type, sorted(set(_operators(summary.plan or {})))]], 1, False)
