@@ -68,7 +68,7 @@ class Episode:
             raise ValueError(f"episode {self.id}: {len(self.rows)} rows, keep the first {ROWS_KEPT}")
 
     def line(self) -> bytes:
-        """The episode as a JSON line, fields in the order above."""
+        """The episode as a JSON line; keys sorted, as in the study's other files, so that rewriting one changes no byte."""
         return _line({name: getattr(self, name) for name in _FIELDS})
 
     @classmethod
@@ -261,9 +261,9 @@ class _Appended:
 
 def _line(record: dict[str, Any]) -> bytes:
     try:
-        return (json.dumps(record, ensure_ascii=False) + "\n").encode()
+        return (json.dumps(record, sort_keys=True, ensure_ascii=False) + "\n").encode()
     except UnicodeEncodeError:  # half a surrogate pair, as a model's escapes may hold it
-        return (json.dumps(record) + "\n").encode()
+        return (json.dumps(record, sort_keys=True) + "\n").encode()
 
 
 def _parsed(line: bytes) -> dict[str, Any]:

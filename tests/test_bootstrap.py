@@ -1,0 +1,345 @@
+"""Intervals are right where they can be known: by enumeration, by other libraries, by simulation, by published figures."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from math import comb
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
+from statsmodels.stats.proportion import proportion_confint
+
+from lib import bootstrap
+from lib.bootstrap import paired
+
+PUBLISHED = Path(__file__).parent.parent.parent / "shared" / "data" / "published" / "study_numbers.json"
+
+
+@pytest.fixture(scope="module")
+def published():
+    if not PUBLISHED.exists():
+        pytest.skip(f"the published study's numbers are not at {PUBLISHED}")
+    return json.loads(PUBLISHED.read_text())
+
+
+def arms(questions, gain=0.05, samples=4, seed=0, ties=False):
+    """0/1 scores of two arms like the study's: rates between questions spread widely, most at 0 or 1."""
+    random = np.random.default_rng(seed)
+    rate = random.choice([0.0, 0.3, 0.7, 1.0], questions, p=[0.2, 0.15, 0.25, 0.4])
+    better = np.clip(rate + gain * (random.random(questions) < 0.5) * 2, 0, 1) if not ties else rate
+    return (random.random((2, questions, samples)) < np.stack([rate, better])[..., None]).astype(float)
+
+
+# --- the paired interval
+
+
+def test_published_interval(published):
+    histogram = {float(change): n for change, n in published["change_against_pooled_untrained"].items()}
+    change = np.repeat(list(histogram), list(histogram.values()))
+    found = paired(np.zeros_like(change), change)
+    assert (found.method, found.units) == ("exact", published["n_questions"])
+    assert (round(found.delta, 4), round(found.low, 4), round(found.high, 4)) == (0.0679, 0.0383, 0.0974)
+    assert (found.up, found.down, found.same) == (80, 30, 76)
+    assert bootstrap.changes(np.zeros_like(change), change) == histogram
+
+
+def enumerated(values, clusters, tail):
+    """All equally likely draws of clusters, none left out."""
+    pools = [values[[c == name for c in clusters]] for name in dict.fromkeys(clusters)]
+    draws = itertools.product(pools, repeat=len(pools))
+    means = np.sort([np.concatenate(draw).mean() for draw in draws])
+    skip = int(np.ceil(tail * len(means) - 1e-9)) - 1
+    return means[max(skip, 0)], means[::-1][max(skip, 0)]
+
+
+@given(
+    st.lists(st.sampled_from([-1.0, -0.25, 0.0, 0.5, 0.75]), min_size=1, max_size=5),
+    st.sampled_from([0.5, 0.8, 0.95]),
+    st.integers(1, 2),
+)
+def test_exact_interval_is_that_of_all_draws(change, confidence, size):
+    values = np.repeat(change, size) + np.tile([0.0, 0.25], len(change))[: len(change) * size]
+    labels = [f"s{i // size}" for i in range(len(values))]
+    found = paired(np.zeros_like(values), values, labels, confidence=confidence)
+    assert found.method == "exact" and found.units == len(change)
+    expected = enumerated(values, labels, (1 - confidence) / 2)
+    assert (found.low, found.high) == pytest.approx(expected, abs=1e-9)
+
+
+def test_clusters_of_one_question_are_independent_questions():
+    a, b = arms(50)
+    alone, labelled = paired(a, b), paired(a, b, clusters=range(50))
+    assert (alone.low, alone.high, alone.method) == (labelled.low, labelled.high, "exact")
+
+
+def test_exchanging_the_arms_mirrors_the_interval():
+    a, b = arms(186)
+    there, back = paired(a, b), paired(b, a)
+    assert (there.low, there.high, there.up) == pytest.approx((-back.high, -back.low, back.down))
+
+
+def test_agrees_with_scipy():
+    a, b = arms(186)
+    found = paired(a, b)
+    change = b.mean(1) - a.mean(1)
+    reference = stats.bootstrap((change,), np.mean, n_resamples=50_000, method="percentile", batch=2000, rng=0)
+    assert found.low == pytest.approx(reference.confidence_interval.low, abs=0.0015)
+    assert found.high == pytest.approx(reference.confidence_interval.high, abs=0.0015)
+    start = time.process_time()
+    for _ in range(20):
+        paired(a, b)
+    assert (time.process_time() - start) / 20 < 0.01
+
+
+def test_resampling_agrees_with_the_exact_way():
+    a, b = arms(186)
+    exact = paired(a, b)
+    off_lattice = b + np.sqrt(2) * 1e-7 * np.arange(4)  # the same but for what no lattice has
+    resampled = paired(a, off_lattice, resamples=40_000)
+    assert (exact.method, resampled.method) == ("exact", "resampled")
+    assert (exact.low, exact.high) == pytest.approx((resampled.low, resampled.high), abs=0.0015)
+
+
+def test_clusters_of_unequal_sizes_are_resampled_whole():
+    random = np.random.default_rng(1)
+    labels = [f"s{i}" for i, size in enumerate(random.integers(1, 9, 60)) for _ in range(size)]
+    gain = dict(zip(dict.fromkeys(labels), random.normal(0.1, 0.2, 60), strict=True))
+    change = np.array([gain[label] for label in labels])
+    found = paired(np.zeros_like(change), change, labels, resamples=4000)
+    assert (found.method, found.units) == ("resampled", 60) and found.delta == pytest.approx(change.mean())
+
+    names = np.array(labels)
+    pools = [change[names == name] for name in gain]
+    means = [np.concatenate([pools[i] for i in random.integers(0, 60, 60)]).mean() for _ in range(4000)]
+    assert (found.low, found.high) == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=0.006)
+    assert found.high - found.low > 1.5 * np.diff(np.array(_ends(paired(np.zeros_like(change), change))))[0]
+
+
+def _ends(found):
+    return found.low, found.high
+
+
+def test_resampling_is_the_same_for_the_same_seed():
+    a, b = arms(40)
+    labels = ["x", "y", "y"] * 13 + ["z"]
+    one, again, other = (paired(a, b, labels, 500, seed) for seed in (1, 1, 2))
+    assert one == again and _ends(one) != _ends(other)
+
+
+def test_numbers_of_samples_may_differ():
+    a, b = np.array([[1, 0, 0], [1, 1, 1]]), np.array([[1, 0], [1, 1]])
+    found = paired(a, b)
+    assert found.delta == pytest.approx(1 / 12) and (found.up, found.down, found.same) == (1, 0, 1)
+    assert found.method == "exact"
+
+
+def test_nothing_changed():
+    found = paired(np.ones((30, 4)), np.ones((30, 4)))
+    assert (found.delta, found.low, found.high, found.same) == (0.0, 0.0, 0.0, 30)
+    assert "only 0 questions changed" in found.warnings
+
+
+def test_warnings_say_where_an_interval_may_cover_less():
+    a, b = arms(186)
+    assert paired(a, b).warnings == ()
+    assert paired(a, b, [i % 8 for i in range(186)]).warnings == ("only 8 clusters",)
+    assert "questions changed" in paired(*arms(12)).warnings[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([[1.0]], [[1.0], [0.0]]), "a has 1 questions, b has 2"),
+        (([[np.nan]], [[1.0]]), "a has 1 scores missing"),
+        (([], []), r"a has the shape \(0,\)"),
+        (([[[1.0]]], [[1.0]]), "a has the shape"),
+        (([1.0, 1.0], [0.0, 1.0], ["x"]), "1 cluster labels for 2 questions"),
+        (([1.0], [0.0], None, 10, 0, 95), "confidence is 95"),
+    ],
+)
+def test_what_can_not_be_compared_is_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        paired(*arguments)
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=30, deadline=None)
+def test_the_interval_holds_the_difference_and_grows_with_confidence(seed):
+    a, b = arms(30, seed=seed)
+    narrow, wide = paired(a, b, confidence=0.5), paired(a, b, confidence=0.99)
+    assert wide.low <= narrow.low <= narrow.delta <= narrow.high <= wide.high
+
+
+def test_one_arms_mean(published):
+    scores = arms(186)[0]
+    found = bootstrap.mean(scores)
+    assert found.mean == pytest.approx(scores.mean()) and found.method == "exact"
+    # the published per-arm intervals are about as wide: 0.1115 for base
+    low, high = published["accuracy"]["strict"]["base"][1:]
+    assert found.high - found.low == pytest.approx(high - low, rel=0.2)
+
+
+# --- coverage and false alarms, by simulation
+
+
+def coverage(runs, one):
+    return sum(low <= truth <= high for low, high, truth in map(one, range(runs))) / runs
+
+
+def test_coverage_with_independent_questions():
+    rates = np.random.default_rng(0).choice([0.0, 0.25, 0.6, 0.9, 1.0], (100_000,), p=[0.2, 0.1, 0.2, 0.2, 0.3])
+    gains = np.where((rates > 0) & (rates < 1), 0.1, 0.0)
+
+    def one(seed):
+        random = np.random.default_rng(seed)
+        drawn = random.integers(0, len(rates), 186)
+        a = random.binomial(4, rates[drawn]) / 4
+        b = random.binomial(4, rates[drawn] + gains[drawn]) / 4
+        return *_ends(paired(a, b)), gains.mean()
+
+    assert 0.93 <= coverage(1000, one) <= 0.97
+
+
+def test_coverage_with_questions_that_share_a_structure():
+    """24 structures with 8 questions each whose gains differ: only drawing whole structures comes near."""
+
+    def one(seed, clustered):
+        random = np.random.default_rng(seed)
+        gains = np.repeat(random.normal(0.05, 0.15, 24), 8)
+        labels = np.repeat(np.arange(24), 8) if clustered else None
+        rate = random.uniform(0.3, 0.7, 192)
+        a = random.binomial(4, rate) / 4
+        b = random.binomial(4, np.clip(rate + gains, 0, 1)) / 4
+        return *_ends(paired(a, b, labels)), 0.05
+
+    assert coverage(500, lambda seed: one(seed, clustered=True)) > 0.90
+    assert coverage(500, lambda seed: one(seed, clustered=False)) < 0.85
+
+
+def test_false_alarms_of_an_interval_above_zero():
+    alarms = sum(paired(*arms(186, ties=True, seed=seed)).low > 0 for seed in range(600))
+    assert alarms / 600 <= 0.045  # 2.5% one-sided, and three standard errors of the simulation
+
+
+# --- other tests
+
+
+@given(st.integers(1, 500), st.data())
+def test_wilson_is_that_of_statsmodels(n, data):
+    right = data.draw(st.integers(0, n))
+    assert bootstrap.wilson(right, n, 0.9) == pytest.approx(proportion_confint(right, n, 0.1, "wilson"), abs=1e-9)
+
+
+def test_t_interval_is_that_of_scipy():
+    gains = [0.05, 0.08, 0.03]
+    reference = stats.t.interval(0.95, 2, np.mean(gains), stats.sem(gains))
+    assert bootstrap.t_interval(gains) == pytest.approx(reference)
+    with pytest.raises(ValueError, match="needs two at least"):
+        bootstrap.t_interval([0.05])
+
+
+def test_equivalence_needs_the_whole_interval_within_the_margin():
+    a, b = arms(600, ties=True)
+    found = bootstrap.equivalence(a, b, margin=0.04)
+    ninety = paired(a, b, confidence=0.9)
+    assert found.equivalent and _ends(found) == pytest.approx(_ends(ninety))
+    few = bootstrap.equivalence(*arms(20, ties=True), margin=0.04)
+    assert not few.equivalent and few.low <= 0 <= few.high  # includes zero, and shows nothing
+    assert not bootstrap.equivalence(*arms(600, gain=0.2), margin=0.04).equivalent
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40))
+def test_mcnemar_is_that_of_statsmodels(pairs):
+    a, b = np.array(pairs).T
+    found = bootstrap.mcnemar(a, b)
+    table = [[np.sum(a & b), np.sum(a & ~b)], [np.sum(~a & b), np.sum(~a & ~b)]]
+    assert (found.up, found.down) == (table[1][0], table[0][1])
+    assert found.p == pytest.approx(min(1.0, reference_mcnemar(table, exact=True).pvalue))
+
+
+def test_mcnemar_wants_one_sample():
+    with pytest.raises(ValueError, match="one sample of the same questions"):
+        bootstrap.mcnemar([[1, 0]], [[1, 1]])
+
+
+@given(st.integers(1, 7), st.data())
+def test_pass_at_k_and_pass_hat_k_by_enumeration(n, data):
+    right, k = data.draw(st.integers(0, n)), data.draw(st.integers(1, n))
+    draws = list(itertools.combinations([True] * right + [False] * (n - right), k))
+    assert bootstrap.pass_at_k(n, right, k) == pytest.approx(sum(map(any, draws)) / comb(n, k))
+    assert bootstrap.pass_hat_k(n, right, k) == pytest.approx(sum(map(all, draws)) / comb(n, k))
+
+
+def test_pass_k_of_arrays_and_of_what_is_impossible():
+    assert bootstrap.pass_at_k(4, np.array([0, 1, 4]), 2) == pytest.approx([0, 0.5, 1])
+    assert bootstrap.pass_hat_k(4, np.array([0, 2, 4]), 2) == pytest.approx([0, 1 / 6, 1])
+    for n, right, k in ((4, 2, 5), (4, 5, 1), (4, 2, 0)):
+        with pytest.raises(ValueError, match="need 1 <= k <= n"):
+            bootstrap.pass_at_k(n, right, k)
+
+
+# --- what a gain is made of
+
+OUTCOMES = ["strict", "form", "wrong", "wrong_turns"]
+
+
+def test_published_rates_and_bounds(published):
+    counts = {
+        arm: dict(zip(OUTCOMES, found.values(), strict=True)) for arm, found in published["sample_outcomes"].items()
+    }
+    for arm, rate in (("base", 0.586), ("control", 0.598), ("trained", 0.660)):
+        assert sum(counts[arm].values()) == 744 and round(counts[arm]["strict"] / 744, 3) == rate
+        lenient = (counts[arm]["strict"] + counts[arm]["form"]) / 744
+        assert round(lenient, 4) == published["accuracy"]["lenient"][arm][0]
+    assert bootstrap.form_and_substance(counts["control"], counts["trained"]) == (46, 23, 23)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ((10, 5), (14, 8), (4, 0, 4)),  # form grew too: none of the gain can be form, in net terms
+        ((10, 9), (12, 1), (2, 2, 0)),  # all of it can be
+        ((10, 5), (8, 2), (-2, 0, -2)),  # a loss
+    ],
+)
+def test_bounds_on_form_and_substance(before, after, expected):
+    found = bootstrap.form_and_substance(*({"strict": strict, "form": form} for strict, form in (before, after)))
+    assert found == expected
+
+
+def test_flows_are_expected_over_independent_samples():
+    before = [["strict", "wrong"], ["form", "form"]]
+    after = [["strict", "strict", "strict", "wrong"], ["strict"]]
+    flow = bootstrap.flows(before, after, OUTCOMES)
+    assert flow.sum() == pytest.approx(1)
+    assert flow.sum(1) == pytest.approx([0.25, 0.5, 0.25, 0])  # the arm before
+    assert flow.sum(0) == pytest.approx([0.875, 0, 0.125, 0])  # the arm after
+    assert flow[1, 0] == 0.5 and flow[2, 0] == pytest.approx(0.25 * 0.75)
+    with pytest.raises(ValueError, match="no outcome other than strict, form"):
+        bootstrap.flows([["right"]], [["wrong"]], OUTCOMES)
+
+
+def test_groups_show_regression_to_the_mean():
+    random = np.random.default_rng(0)
+    rate = random.uniform(0, 1, 2000)
+    base, control = (random.random((2, 2000, 4)) < rate[:, None]).astype(float)
+    found = bootstrap.groups(base, {"base": base, "control": control})
+    assert list(found) == ["never", "sometimes", "always"] and sum(g["questions"] for g in found.values()) == 2000
+    assert found["never"]["mean"]["base"] == 0 and found["always"]["mean"]["base"] == 1
+    # nothing was trained, yet never-solved questions seem to rise and always-solved ones to fall
+    assert found["never"]["mean"]["control"] > 0.1 and found["always"]["mean"]["control"] < 0.9
+    assert found["never"]["above_zero"]["base"] == 0 < found["never"]["above_zero"]["control"]
+    assert bootstrap.groups(np.ones((3, 4)), {"x": np.ones((3, 4))})["never"]["mean"] == {"x": None}
+
+
+def test_by_label():
+    found = bootstrap.by_label(["simple", "hard", "simple"], {"a": [[1, 0], [0, 0], [1, 1]]})
+    assert list(found) == ["simple", "hard"]
+    assert found["simple"] == {"questions": 2, "mean": {"a": 0.75}, "above_zero": {"a": 2}}
