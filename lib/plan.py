@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
+from lib.bootstrap import FEW_CLUSTERS
 from lib.files import write_json
 from lib.settings import ROOT, Settings, SettingsError, load
 
@@ -25,7 +26,6 @@ FIRST_SET = "held_out_instances"
 APART_SET = "held_out_structures"
 QUESTION_FILES = ("train", "dev", FIRST_SET, APART_SET, "demonstrations")
 FAULTY_MOST = 0.02  # share of episodes lost to faults outside the model, above which no success is claimed
-FEW_STRUCTURES = 8  # resampling fewer than these says too little of how they differ
 STRUCTURE_CORRELATION = 0.1  # assumed likeness of gains within a structure, for the power calculation alone
 WANTED_POWER = 0.8
 
@@ -84,7 +84,9 @@ def digest(settings: Settings) -> str:
     plan = read(settings)
     found = _edited(settings, plan) + _differences(plan, make(settings))
     if found:
-        raise PlanError(f"{path(settings)} doesn't hold for this training: {'; '.join(found)}. Write it anew before training")
+        raise PlanError(
+            f"{path(settings)} doesn't hold for this training: {'; '.join(found)}. Write it anew before training"
+        )
     return plan["digest"]
 
 
@@ -150,7 +152,7 @@ def make(settings: Settings) -> dict[str, Any]:
             "contrast": ["control", "trained"],
             "seeds": "pooled",
             "method": "paired bootstrap over questions, resampled by structure, percentile interval",
-            "few_structures": f"of fewer than {FEW_STRUCTURES} structures, the wider of that and the one over questions",
+            "few_structures": f"of fewer than {FEW_CLUSTERS} structures, the wider of that and the one over questions",
             "bar": test.bar,
             "confidence": test.confidence,
             "resamples": test.resamples,
@@ -170,7 +172,7 @@ def make(settings: Settings) -> dict[str, Any]:
             "decode": "sampled",
             "contrast": ["base", "control"],
             "margin": test.margin,
-            "rule": "the whole interval of the difference lies within the margin",
+            "method": "two one-sided tests, each at one minus the confidence, by the same bootstrap",
         },
         "faults": {
             "rule": "episodes ended by a fault outside the model are left out and counted",

@@ -1,0 +1,274 @@
+"""What is measured on evaluation episodes, each a pure function, so that every number in a report can be tested alone.
+
+All rates lie between 0 and 1. An episode that ended by a fault outside the model is in none of them; it is counted apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lib import bootstrap
+from lib.episodes import Episode
+
+OUTCOMES = ("strict", "form", "wrong", "wrong_turns", "no_query")
+SCORES = ("strict", "lenient", "lenient_literal", "f1")
+
+
+@dataclass
+class Arm:
+    """The episodes of one arm on one set of questions with one way of decoding, faulty ones apart."""
+
+    name: str
+    by_question: dict[str, list[Episode]] = field(default_factory=dict)  # in order of seed and sample
+    faulty: list[Episode] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, name: str, episodes: Iterable[Episode]) -> Arm:
+        arm = cls(name)
+        for episode in sorted(episodes, key=lambda e: (e.question, e.seed, e.arm, e.sample)):
+            if episode.outcome == "error":
+                arm.faulty.append(episode)
+            else:
+                arm.by_question.setdefault(episode.question, []).append(episode)
+        return arm
+
+    @property
+    def episodes(self) -> list[Episode]:
+        return [episode for found in self.by_question.values() for episode in found]
+
+    def values(self, questions: Sequence[str], value: Callable[[Episode], float]) -> np.ndarray:
+        """Array (questions, samples) of a value; NaN fills up where a question has fewer episodes than another."""
+        found = [[value(episode) for episode in self.by_question[question]] for question in questions]
+        width = max((len(row) for row in found), default=0)
+        return np.array([row + [np.nan] * (width - len(row)) for row in found], float).reshape(len(found), width)
+
+    def scores(self, questions: Sequence[str], score: str) -> np.ndarray:
+        return self.values(questions, lambda episode: float(getattr(episode, score)))
+
+
+@dataclass(frozen=True)
+class Method:
+    """How contrasts are tested, as the plan says."""
+
+    confidence: float
+    resamples: int
+    seed: int = 0
+
+
+def shared(*arms: Arm) -> list[str]:
+    """Questions that every arm has a usable episode of, sorted."""
+    return sorted(set.intersection(*(set(arm.by_question) for arm in arms)))
+
+
+def structures(arm: Arm, questions: Sequence[str]) -> list[str]:
+    return [arm.by_question[question][0].structure for question in questions]
+
+
+def summary(arm: Arm, test: Method) -> dict[str, Any]:
+    """Rates of one arm with intervals (bootstrap by structure, and Wilson's over samples), each pass, and its faults."""
+    questions = sorted(arm.by_question)
+    out: dict[str, Any] = {
+        "questions": len(questions),
+        "episodes": len(arm.episodes),
+        "faulty": len(arm.faulty),
+        "passes": passes(arm),
+        "turns": mean(episode.turns for episode in arm.episodes),
+        "calls": mean(len(episode.calls) for episode in arm.episodes),
+        "tokens_sampled": mean(episode.tokens["sampled"] for episode in arm.episodes),
+        "retries": retries(arm),
+    }
+    for score in SCORES:
+        found = arm.scores(questions, score)
+        rate = bootstrap.mean(
+            per_question(found), structures(arm, questions), test.resamples, test.seed, test.confidence
+        )
+        out[score] = {"rate": rate.mean, "low": rate.low, "high": rate.high}
+        if score != "f1":
+            out[score]["wilson"] = list(bootstrap.wilson(int(np.nansum(found)), len(arm.episodes), test.confidence))
+    return out
+
+
+def passes(arm: Arm) -> list[dict[str, Any]]:
+    """Strict and lenient rate of each pass: the n-th sample of every question, seed by seed."""
+    groups: dict[tuple[str, int], list[Episode]] = defaultdict(list)
+    for episode in arm.episodes:
+        groups[episode.arm, episode.sample].append(episode)
+    return [
+        {
+            "arm": name,
+            "sample": sample,
+            "strict": mean(episode.strict for episode in found),
+            "lenient": mean(episode.lenient for episode in found),
+        }
+        for (name, sample), found in sorted(groups.items())
+    ]
+
+
+def retries(arm: Arm) -> dict[str, Any]:
+    """After a first query that visibly failed (an error): how often another was tried, and how often it ended right."""
+    failed = [episode for episode in arm.episodes if episode.calls and episode.calls[0].get("error")]
+    again = [episode for episode in failed if len(episode.calls) > 1]
+    return {"failed": len(failed), "tried_again": len(again), "right": sum(episode.strict for episode in again)}
+
+
+def contrast(
+    before: Arm, after: Arm, score: str, test: Method, questions: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Paired difference after - before of a score's mean.
+
+    low, high: bootstrap by structure (the test's interval); by_question: the interval over questions as if they were
+    independent draws; up, down, same: questions; left_out: questions without a usable episode in one of the arms.
+    """
+    both = shared(before, after)
+    questions = both if questions is None else [question for question in both if question in set(questions)]
+    left_out = len(set(before.by_question) | set(after.by_question)) - len(both)
+    return {
+        **difference(
+            before.scores(questions, score), after.scores(questions, score), structures(after, questions), test
+        ),
+        "left_out": left_out,
+    }
+
+
+def difference(before: np.ndarray, after: np.ndarray, clusters: Sequence[str], test: Method) -> dict[str, Any]:
+    """The same for arrays (questions, samples); empty where there is no question.
+
+    warnings: why the interval may cover less than it says. Where there are few structures, low and high are the outer
+    ends of both intervals: one structure resampled has no spread at all.
+    """
+    if not len(before):
+        return {"questions": 0}
+    complete = not (np.isnan(before).any() or np.isnan(after).any())
+    if not complete:
+        before, after = per_question(before), per_question(after)
+    clustered = bootstrap.paired(before, after, list(clusters), test.resamples, test.seed, test.confidence)
+    single = bootstrap.paired(before, after, None, test.resamples, test.seed, test.confidence)
+    few = clustered.units < bootstrap.FEW_CLUSTERS
+    return {
+        "questions": len(before),
+        "structures": len(set(clusters)),
+        "before": float(np.mean(per_question(before))),
+        "after": float(np.mean(per_question(after))),
+        "delta": clustered.delta,
+        "low": min(clustered.low, single.low) if few else clustered.low,
+        "high": max(clustered.high, single.high) if few else clustered.high,
+        "by_question": [single.low, single.high],
+        "up": clustered.up,
+        "down": clustered.down,
+        "same": clustered.same,
+        "warnings": list(clustered.warnings),
+    }
+
+
+def outcomes(arm: Arm) -> dict[str, int]:
+    """Episodes by outcome, faulty ones as `error`."""
+    counts = Counter(episode.outcome for episode in arm.episodes)
+    return {**{name: counts[name] for name in OUTCOMES}, "error": len(arm.faulty)}
+
+
+def flows(before: Arm, after: Arm) -> dict[str, dict[str, float]]:
+    """Expected flow from outcome to outcome as shares of all episodes; see bootstrap.flows."""
+    questions = shared(before, after)
+    left, right = ([[e.outcome for e in arm.by_question[q]] for q in questions] for arm in (before, after))
+    flow = bootstrap.flows(left, right, OUTCOMES)
+    return {a: {b: float(flow[i, j]) for j, b in enumerate(OUTCOMES)} for i, a in enumerate(OUTCOMES)}
+
+
+def form_and_substance(flow: dict[str, dict[str, float]]) -> dict[str, float]:
+    """How much of the strict gain is form at most, and substance at least, from the flow's margins."""
+    before = {name: sum(flow[name].values()) for name in OUTCOMES}
+    after = {name: sum(flow[other][name] for other in OUTCOMES) for name in OUTCOMES}
+    gain, form, substance = bootstrap.form_and_substance(before, after)
+    return {"gain": gain, "form_at_most": form, "substance_at_least": substance}
+
+
+def reach(arms: Sequence[Arm], samples: int) -> list[dict[str, Any]]:
+    """Unbiased pass@k (any of k right) and pass^k (all of k right) for k = 1..samples; several arms are averaged."""
+    counts = [(len(found), sum(e.strict for e in found)) for arm in arms for found in arm.by_question.values()]
+    n, right = np.array(counts).T
+    rows = []
+    for k in range(1, samples + 1):
+        enough = n >= k  # a question that lost samples to faults has no pass@k for the largest k
+        any_right = bootstrap.pass_at_k(n[enough], right[enough], k)
+        all_right = bootstrap.pass_hat_k(n[enough], right[enough], k)
+        rows.append({"k": k, "any": mean(any_right), "all": mean(all_right)})
+    return rows
+
+
+def reach_gain(control: Arm, trained: Sequence[Arm], test: Method) -> dict[str, Any]:
+    """Contrast of `any of a question's samples right` and of `all of them right`, trained seeds side by side."""
+    questions = shared(control, *trained)
+
+    def pooled(arms: Sequence[Arm], over: Callable[..., Any]) -> np.ndarray:
+        return np.array([[over(e.strict for e in arm.by_question[q]) for arm in arms] for q in questions], float)
+
+    clusters = structures(control, questions)
+    return {
+        name: difference(pooled([control], over), pooled(trained, over), clusters, test)
+        for name, over in (("any", any), ("all", all))
+    }
+
+
+def by_untrained(grouping: Sequence[Arm], shown: Sequence[Arm]) -> dict[str, Any]:
+    """Questions grouped by how often the arms of `grouping` had them right (never, sometimes, always), and the rates of
+    the arms `shown` on them; above_zero: questions that the last of these answered at all."""
+    questions = shared(*grouping, *shown)
+    formed = np.hstack([arm.scores(questions, "strict") for arm in grouping])
+    arms = {arm.name: per_question(arm.scores(questions, "strict"))[:, 0] for arm in shown}
+    return {
+        name: {
+            "questions": one["questions"],
+            **{arm: value if one["questions"] else None for arm, value in one["mean"].items()},
+            "above_zero": one["above_zero"][shown[-1].name],
+        }
+        for name, one in bootstrap.groups(per_question(formed)[:, 0], arms).items()
+    }
+
+
+def changes(before: Arm, after: Arm) -> list[dict[str, Any]]:
+    """How many questions changed their strict rate by how much, ascending."""
+    questions = shared(before, after)
+    found = bootstrap.changes(*(per_question(arm.scores(questions, "strict")) for arm in (before, after)))
+    return [{"change": change, "questions": number} for change, number in found.items()]
+
+
+def equivalence(before: Arm, after: Arm, margin: float, test: Method) -> dict[str, Any]:
+    """Two one-sided tests that the strict rates differ by less than the margin; see bootstrap.equivalence."""
+    questions = shared(before, after)
+    left, right = (per_question(arm.scores(questions, "strict")) for arm in (before, after))
+    clusters, alpha = structures(after, questions), 1 - test.confidence
+    found = bootstrap.equivalence(left, right, margin, clusters, test.resamples, test.seed, alpha)
+    return {"delta": found.delta, "low": found.low, "high": found.high, "margin": margin, "holds": found.equivalent}
+
+
+def by_structure(before: Arm, after: Arm) -> list[dict[str, Any]]:
+    """Strict rate before and after in each structure, largest gain first."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for question in shared(before, after):
+        groups[after.by_question[question][0].structure].append(question)
+    rows = []
+    for structure, questions in groups.items():
+        x = mean(np.nanmean(before.scores(questions, "strict"), axis=1))
+        y = mean(np.nanmean(after.scores(questions, "strict"), axis=1))
+        hops = after.by_question[questions[0]][0].hops
+        rows.append({"structure": structure, "hops": hops, "questions": len(questions), "before": x, "after": y})
+    return sorted(rows, key=lambda row: (row["before"] - row["after"], row["structure"]))
+
+
+def shares(episodes: Sequence[Episode]) -> dict[str, float]:
+    counts = Counter(episode.outcome for episode in episodes)
+    return {name: counts[name] / len(episodes) for name in OUTCOMES}
+
+
+def per_question(values: np.ndarray) -> np.ndarray:
+    return np.nanmean(values, axis=1, keepdims=True)
+
+
+def mean(values: Iterable[Any]) -> float | None:
+    found = np.fromiter((float(value) for value in values), float)
+    return float(found.mean()) if len(found) else None

@@ -1,0 +1,395 @@
+"""The numbers, tables and transcripts of a run's report, so that its source holds prose and no logic."""
+
+from __future__ import annotations
+
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from matplotlib import pyplot as plt
+
+from lib import episodes, plan, plots
+from lib.compare import points
+from lib.measures import OUTCOMES
+from lib.plots import WORDS
+from reports.markdown import code, count, escape, gain, interval, percent, rate, raw, table
+
+HERE = Path(__file__).resolve().parent
+Cell = Any
+
+
+class Report:
+    """One run's files, as the report asks for them."""
+
+    def __init__(self, data: Path | str, run: str):
+        self.data, self.run = Path(data), run
+        self.folder = self.data / "runs" / run
+        self.results: dict[str, Any] = json.loads((self.folder / "results.json").read_text(encoding="utf-8"))
+        self.plan: dict[str, Any] = self.results["plan"]
+        self.settings: dict[str, Any] = self.plan["settings"]
+        self.first = self.results["contrasts"][plan.FIRST_SET]
+        self.arms = self.results["arms"][plan.FIRST_SET]
+        self.main = self.first["sampled"]["trained - control"]["strict"]
+        self.planted = self.results["mistakes"]["planted"]
+        self.kinds = [kind for kind, share in self.results["base"]["first_mistakes"].items() if share > 0]
+
+    # --- figures and tables, printed by cells with `output: asis` ---
+
+    def figure(self, name: str) -> str:
+        """A figure of the run as SVG inside of the page."""
+        return raw((self.folder / "figures" / f"{name}.svg").read_text(encoding="utf-8"))
+
+    def verdict(self) -> str:
+        """The box that the report opens with."""
+        found = self.results["verdict"]
+        box = "verdict success" if found["verdict"] == "success" else "verdict"
+        return raw(
+            f'<div class="{box}"><p class="word">{html.escape(found["verdict"].capitalize())}</p>'
+            f"<p>By the test that was written down before training: {html.escape(found['reason'])}.</p></div>"
+        )
+
+    def recipe(self) -> str:
+        """Settings of the run, section by section."""
+        shown = {key: value for key, value in self.settings.items() if isinstance(value, dict)}
+        rows = [
+            [section, ", ".join(f"{k} {_plain(v)}" for k, v in values.items() if v != "")]
+            for section, values in shown.items()
+        ]
+        return table(["part", "settings"], rows)
+
+    def planted_table(self) -> str:
+        """Each kind of mistake: in the demonstrations, under each arm, and its part of the gain."""
+        base = self.results["base"]
+        rows = []
+        for row in plots.ordered_kinds(self.results):
+            taught = [base[key].get(row["kind"]) for key in ("first_mistakes", "mistakes")]
+            rates = [row["rates"][arm] for arm in ("base", "control", "trained")]
+            rows.append([row["kind"], *map(percent, taught), *map(percent, rates), points(row["part_of_gain"])])
+        head = [
+            "kind",
+            "taught, first query",
+            "taught, last query",
+            "base",
+            "control",
+            "trained",
+            "part of the gain, points",
+        ]
+        return table(head, rows)
+
+    def arms_table(self, name: str = plan.FIRST_SET) -> str:
+        """Rates by arm with intervals, each pass beside them."""
+        found = self.results["arms"][name]
+        rows = []
+        for arm in ("base", "control", "trained", *self.seed_arms):
+            sampled, greedy = found["sampled"][arm], found["greedy"][arm]
+            passes = " · ".join(percent(one["strict"]) for one in sampled["passes"])
+            rates = [rate(sampled["strict"]), rate(sampled["lenient"]), percent(sampled["f1"]["rate"])]
+            rows.append([arm_words(arm), *rates, percent(greedy["strict"]["rate"]), passes])
+        return table(["arm", "strict", "lenient", "row F1", "greedy, strict", "strict, each pass"], rows)
+
+    def contrasts_table(self) -> str:
+        """Every contrast on the first set: strict with both kinds of interval, and lenient."""
+        pairs = [
+            "trained - control",
+            *(f"{arm} - control" for arm in self.seed_arms),
+            "control - base",
+            "trained - base",
+        ]
+        rows = []
+        for decode in ("sampled", "greedy"):
+            for pair in pairs:
+                strict, lenient = self.first[decode][pair]["strict"], self.first[decode][pair]["lenient"]
+                both = [gain(strict), gain(lenient)]
+                words = " − ".join(arm_words(arm) for arm in pair.split(" - "))
+                rows.append(
+                    [words, decode, both[0], interval(*strict["by_question"]), strict["up"], strict["down"], both[1]]
+                )
+        return table(["contrast", "decoding", "strict", "by question", "up", "down", "lenient"], rows)
+
+    def outcomes_table(self) -> str:
+        """Episodes by outcome and arm."""
+        rows = []
+        for arm in ("base", "control", "trained"):
+            found = self.arms["sampled"][arm]["outcomes"]
+            rows.append([arm_words(arm), *(count(found[name]) for name in (*OUTCOMES, "error"))])
+        return table(["arm", *(WORDS[name] for name in OUTCOMES), "lost to faults"], rows)
+
+    def reach_table(self) -> str:
+        reach = self.results["reach"]
+        rows = [
+            [
+                row["k"],
+                *(percent(reach[arm][i][key]) for key in ("any", "all") for arm in ("base", "control", "trained")),
+            ]
+            for i, row in enumerate(reach["control"])
+        ]
+        return table(
+            ["k", *(f"{word} right, {arm}" for word in ("any", "all") for arm in ("base", "control", "trained"))], rows
+        )
+
+    def groups_table(self) -> str:
+        rows = []
+        for grouping, found in self.results["groups"].items():
+            for name, one in ((name, found[name]) for name in plots.GROUPS):
+                rates = [percent(one.get(arm)) for arm in ("base", "control", "trained")]
+                rows.append([grouping, name, one["questions"], *rates, one["above_zero"]])
+        return table(
+            ["grouped", "had it right", "questions", "base", "control", "trained", "trained at least once"], rows
+        )
+
+    def hops_table(self) -> str:
+        rows = [[f"{hop}", *_contrast_cells(one)] for hop, one in self.results["by_hops"].items() if one["questions"]]
+        return table(["hops", "questions", "structures", "control", "trained", "points", "up", "down"], rows)
+
+    def structures_table(self, most: int) -> str:
+        """The structures with the largest gains and the largest losses."""
+        found = self.results["structures"]
+        shown = found if len(found) <= 2 * most else [*found[:most], *found[-most:]]
+        rows = [
+            [code(one["structure"]), one["hops"], one["questions"], percent(one["before"]), percent(one["after"]),
+             points(one["after"] - one["before"])] for one in shown
+        ]  # fmt: skip
+        return table(["structure", "hops", "questions", "control", "trained", "points"], rows)
+
+    def never_table(self, most: int) -> str:
+        """The first questions that no arm ever had right."""
+        rows = [
+            [one["text"], one["hops"], WORDS[one["outcome"]], one["mistake"] or ""]
+            for one in self.results["never_solved"][:most]
+        ]
+        return table(["question", "hops", "most frequent outcome", "most frequent mistake"], rows)
+
+    def ledger(self) -> str:
+        """What was fixed before training, what was declared as exploratory, and what was chosen later."""
+        strict, greedy, same = (
+            self.main,
+            self.first["greedy"]["trained - control"]["strict"],
+            self.results["equivalence"],
+        )
+        rows = [
+            ["first endpoint", "planned", f"{points(strict['delta'])} {interval(strict['low'], strict['high'])}"],
+            [
+                "second endpoint, greedy",
+                "planned",
+                f"{points(greedy['delta'])} {interval(greedy['low'], greedy['high'])}",
+            ],
+            ["control equals base", "planned", f"{points(same['delta'])} {interval(same['low'], same['high'])}"],
+        ]
+        rows += [
+            [f"prediction: {name}", "planned", _held(one["held"])] for name, one in self.results["predictions"].items()
+        ]
+        rows += [[name, "declared as exploratory", text] for name, text in self.plan["exploratory"].items()]
+        rows.append(["worked examples", "rule fixed before, what it picks afterwards", "no test"])
+        return table(["what", "when it was chosen", "result or aim"], rows)
+
+    def predictions_table(self) -> str:
+        rows = [
+            [one["text"], " and ".join(points(x) if x is not None else "–" for x in one["figures"]), _held(one["held"])]
+            for one in self.results["predictions"].values()
+        ]
+        return table(["foretold", "figures, points", "came true"], rows)
+
+    def sources(self) -> str:
+        """Data and programs that a run uses, with their licences."""
+        listed = yaml.safe_load((HERE / "sources.yaml").read_text(encoding="utf-8"))
+        source = self.settings["graph"]["source"]
+        rows = [
+            [f"[{one['name']}]({one['link']})", one["use"], one["licence"]]
+            for one in listed
+            if source in one.get("when", [source])
+        ]
+        return table(["source", "used for", "licence"], rows, escaped=True)
+
+    # --- transcripts ---
+
+    def example(self, name: str) -> str:
+        """A worked example: the question, its counts, and one episode of either arm."""
+        found = self.results["examples"][name]
+        if found is None:
+            return "No question moved that way."
+        hint = f" (hint: {found['hint']})" if found.get("hint") else ""
+        counts = "; ".join(
+            f"{arm}: "
+            + ", ".join(f"{n} {WORDS[outcome]}" for outcome in OUTCOMES if (n := found["counts"][arm].get(outcome)))
+            for arm in ("control", "trained")
+        )
+        kept = self._episodes(found["before"], found["after"])
+        parts = [
+            f"> {escape(found['text'] + hint)}",
+            f"Chosen as: {escape(found['rule'])}. Counts over all samples: {escape(counts)}. Reference query:",
+            f"``` cypher\n{found['query']}\n```",
+            *(self._transcript(kept[found[side]]) for side in ("before", "after") if found[side] in kept),
+        ]
+        return "\n\n".join(parts)
+
+    def _episodes(self, *wanted: str) -> dict[str, episodes.Episode]:
+        names = {identity.split("/")[0] for identity in wanted}
+        files = [self.folder / "evaluate" / f"{name}.jsonl" for name in sorted(names)]
+        return {e.id: e for file in files for e in episodes.read(file) if e.id in wanted}
+
+    def _transcript(self, episode: episodes.Episode) -> str:
+        turns = "".join(_turn(message) for message in episode.messages)
+        scored = f'<div class="turn"><p class="role">scored</p><pre>{html.escape(episode.query or "no query ran")}</pre></div>'
+        summary = f"{arm_words(episode.arm)}: {WORDS.get(episode.outcome, episode.outcome)} ({episode.id})"
+        return raw(f'<details class="transcript"><summary>{html.escape(summary)}</summary>{turns}{scored}</details>')
+
+    # --- time ---
+
+    @property
+    def timings(self) -> list[dict[str, Any]]:
+        """Time and memory of each step; empty where none were kept."""
+        files = sorted((self.data / "timings" / self.run).glob("*.json"))
+        found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        return [one for one in found if isinstance(one, dict) and "cpu_seconds" in one and "wall_seconds" in one]
+
+    def timings_table(self) -> str:
+        rows = [
+            [
+                one["step"],
+                f"{one['wall_seconds']:,.0f}",
+                f"{one['cpu_seconds']:,.0f}",
+                f"{one['peak_memory_bytes'] / 2**30:.1f}",
+            ]
+            for one in self.timings
+        ]
+        return table(["step", "seconds", "CPU seconds", "peak memory, GiB"], rows)
+
+    def time_figure(self) -> str:
+        figure = plots.time_split({one["step"]: one["cpu_seconds"] for one in self.timings})
+        drawing = plots.svg(figure, "Bars of CPU seconds by step.")
+        plt.close(figure)
+        return raw(drawing)
+
+    # --- words ---
+
+    @property
+    def seed_arms(self) -> list[str]:
+        return [f"trained-{seed}" for seed in self.plan["seeds"]]
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """Sums over seeds of what training used."""
+        found = [one["totals"] for one in self.results["training"].values()]
+        return {key: sum(one[key] for one in found) for key in found[0]}
+
+    @property
+    def transfer(self) -> dict[str, Any] | None:
+        """The contrast on held-out structures, if these were evaluated."""
+        found = self.results["contrasts"].get(plan.APART_SET)
+        return found["sampled"]["trained - control"]["strict"] if found else None
+
+    @property
+    def planted_words(self) -> str:
+        share, gain = self.planted["share_of_gain"], interval(self.planted["low"], self.planted["high"])
+        if share is None:
+            return f"There was no gain to explain; planted mistakes changed by {points(-self.planted['gain'])} points {gain}."
+        return (
+            f"**Their removal makes up {share:.0%} of the gain**: {points(self.planted['gain'])} of "
+            f"{points(self.main['delta'])} points {gain}."
+        )
+
+    @property
+    def graph_words(self) -> str:
+        graph = self.results["graph"]
+        return f"{count(_total(graph['nodes']))} nodes and {count(_total(graph['relationships']))} relationships"
+
+    @property
+    def plan_words(self) -> str:
+        checked = self.results["checks"]["plan"]
+        if checked["stands"]:
+            return "At the end all of it was computed again and nothing had changed."
+        return f"**At the end something had changed:** {escape('; '.join(checked['differences']))}."
+
+    @property
+    def equivalence_words(self) -> str:
+        return (
+            "equal within the margin"
+            if self.results["equivalence"]["holds"]
+            else "not shown to be equal within the margin"
+        )
+
+    @property
+    def transfer_words(self) -> str:
+        one = self.transfer
+        if one is None:
+            return "None were evaluated in this run."
+        clear = "the interval is clear of zero" if one["low"] > 0 or one["high"] < 0 else "the interval includes zero"
+        return (
+            f"Reported apart and without a target. On {count(one['questions'])} questions of {count(one['structures'])} structures "
+            f"that practice never saw, strict accuracy goes from {percent(one['before'])} to {percent(one['after'])}: "
+            f"{points(one['delta'])} points {interval(one['low'], one['high'])}; {clear}."
+        )
+
+    def transfer_table(self) -> str:
+        if self.transfer is None:
+            return ""
+        text = "Structures that were never practised: rates with intervals. Source: results.json, arms."
+        return f"::: {{#tbl-apart}}\n\n{self.arms_table(plan.APART_SET)}\n{text}\n\n:::\n"
+
+    @property
+    def fault_words(self) -> str:
+        faulty, missing = (sum(self.results["checks"][key].values()) for key in ("faulty", "missing"))
+        if not faulty and not missing:
+            return "No evaluation episode was lost to a fault outside the model, and none is missing."
+        return f"{count(faulty)} evaluation episodes were lost to faults outside the model and {count(missing)} are missing."
+
+    @property
+    def prediction_words(self) -> str:
+        failed = [one["text"] for one in self.results["predictions"].values() if one["held"] is False]
+        return f"These did not come true: {'; '.join(failed)}." if failed else "None of them failed."
+
+    def time_section(self) -> str:
+        """The part of the page that is another in every run: tables of time, kept last."""
+        if not self.timings:
+            return "No timings were kept for this run.\n"
+        words = "Times differ from run to run, so this section is the only one that two runs of the same commit don't share."
+        caption = f"CPU time by step. Source: data/timings/{self.run}."
+        return (
+            f"{words}\n\n::: {{#fig-time}}\n\n{self.time_figure()}\n{caption}\n\n:::\n\n"
+            f"::: {{#tbl-time}}\n\n{self.timings_table()}\nTime and memory by step. Source: data/timings/{self.run}.\n\n:::\n"
+        )
+
+
+def arm_words(arm: str) -> str:
+    return arm.replace("trained-", "trained, seed ")
+
+
+def _total(counts: Any) -> int:
+    """The sum of all counts in a tree of counts."""
+    return sum(map(_total, counts.values())) if isinstance(counts, dict) else int(counts)
+
+
+def _held(held: bool | None) -> str:
+    return {True: "yes", False: "no", None: "can't be said"}[held]
+
+
+def _contrast_cells(one: dict[str, Any]) -> list[Cell]:
+    rates = [percent(one["before"]), percent(one["after"]), gain(one)]
+    return [one["questions"], one["structures"], *rates, one["up"], one["down"]]
+
+
+def _plain(value: Any) -> str:
+    return "/".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _turn(message: dict[str, Any]) -> str:
+    """One message, with all of the model's text escaped; the long system prompt is folded."""
+    content = html.escape(str(message.get("content") or ""))
+    calls = "".join(
+        f"<pre>{html.escape(str(call.get('name') or 'malformed call'))}: {html.escape(_arguments(call))}</pre>"
+        for call in message.get("tool_calls") or []
+    )
+    body = f"<pre>{content}</pre>" if content else ""
+    if message["role"] == "system":
+        body = f"<details><summary>prompt and schema</summary>{body}</details>"
+    return f'<div class="turn"><p class="role">{html.escape(message["role"])}</p>{body}{calls}</div>'
+
+
+def _arguments(call: dict[str, Any]) -> str:
+    try:
+        given = json.loads(call.get("arguments") or "")
+        return str(given["query"])
+    except (json.JSONDecodeError, KeyError, TypeError):
+        return str(call.get("arguments"))
