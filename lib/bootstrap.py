@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import fft, special, stats
 
+Labels = Sequence[Any] | NDArray[Any]  # one per question
+
 FINEST_STEP = 240  # differences are looked for in multiples of 1, 1/2, ... 1/240: pools of samples up to that many
 LONGEST = 1 << 22  # points of a distribution that is computed exactly
 CHUNK = 1 << 22  # draws held in memory at once
@@ -57,7 +59,7 @@ class Paired:
 def paired(
     a: ArrayLike,
     b: ArrayLike,
-    clusters: Sequence[Any] | None = None,
+    clusters: Labels | None = None,
     resamples: int = 10_000,
     seed: int = 0,
     confidence: float = 0.95,
@@ -86,7 +88,7 @@ def paired(
 
 def mean(
     scores: ArrayLike,
-    clusters: Sequence[Any] | None = None,
+    clusters: Labels | None = None,
     resamples: int = 10_000,
     seed: int = 0,
     confidence: float = 0.95,
@@ -111,7 +113,7 @@ def _per_question(scores: ArrayLike, name: str) -> NDArray[np.float64]:
 
 
 def _bootstrap(
-    values: NDArray[np.float64], clusters: Sequence[Any] | None, resamples: int, seed: int, confidence: float
+    values: NDArray[np.float64], clusters: Labels | None, resamples: int, seed: int, confidence: float
 ) -> Interval:
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}: need a share between 0 and 1, such as 0.95")
@@ -209,7 +211,7 @@ def equivalence(
     a: ArrayLike,
     b: ArrayLike,
     margin: float,
-    clusters: Sequence[Any] | None = None,
+    clusters: Labels | None = None,
     resamples: int = 10_000,
     seed: int = 0,
     alpha: float = 0.05,
@@ -310,7 +312,7 @@ def groups(formed_on: ArrayLike, arms: Mapping[str, ArrayLike]) -> dict[str, dic
     return {name: _measured(chosen, arms) for name, chosen in members.items()}
 
 
-def by_label(labels: Sequence[Any], arms: Mapping[str, ArrayLike]) -> dict[Any, dict[str, Any]]:
+def by_label(labels: Labels, arms: Mapping[str, ArrayLike]) -> dict[Any, dict[str, Any]]:
     """The same by a label of each question (its tier, its hops), in the order of the labels' first appearance."""
     found = np.asarray(labels)
     return {label: _measured(found == label, arms) for label in dict.fromkeys(labels)}

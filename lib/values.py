@@ -100,8 +100,8 @@ def _value(value: Any) -> Any:
 
 
 _DATE_TIME = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2})(:[0-9]{2})?(?:[.,]([0-9]+))?"
-    r" ?([Zz]|[+-][0-9]{2}:?[0-9]{2})?(?:\[[^\]]*\])?"  # the driver writes a zone's name behind its offset
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2})(?:(:[0-9]{2})(?:[.,]([0-9]+))?)?"
+    r"(?: ?([Zz]|[+-][0-9]{2}(?::?[0-9]{2})?)(?:\[[^\]]*\])?)?"  # the server writes a zone's name behind its offset
 )
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
@@ -133,13 +133,13 @@ def _midnight(value: Any) -> Any:
 def _map(value: Mapping) -> tuple:
     """Entries by key; of a node or relationship in the form that drivers and browsers export, the properties alone."""
     inner = value.get("properties")
-    if isinstance(inner, Mapping) and ("labels" in value or "type" in value) and _INTERNAL.issuperset(value):
+    if isinstance(inner, Mapping) and _EXPORTED.issuperset(value) and not _IDS.isdisjoint(value):
         return _map(inner)
     return "map", tuple(sorted(((_text(str(key)), _value(item)) for key, item in value.items()), key=lambda e: e[0]))
 
 
-_INTERNAL = {"id", "identity", "elementId", "labels", "type", "properties", "start", "end",
-             "startNodeElementId", "endNodeElementId"}  # fmt: skip
+_IDS = {"id", "identity", "elementId"}
+_EXPORTED = _IDS | {"labels", "type", "properties", "start", "end", "startNodeElementId", "endNodeElementId"}
 
 
 def _number(value: Decimal | Fraction) -> Any:
