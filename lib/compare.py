@@ -49,8 +49,8 @@ def compare(settings: Settings) -> dict[str, Any]:
         **first_set(arms[plan.FIRST_SET, "sampled"], questions, planned, test),
         "training": {str(seed): training(settings, seed, test) for seed in planned["seeds"]},
         "base": _json(settings.run_dir / "base.json"),
-        "graph": _json(settings.graph_dir / "counts.json"),
-        "questions": _json(settings.questions_dir / "summary.json"),
+        "graph": _parts(settings.graph_dir / "counts.json", ("nodes", "relationships")),
+        "questions": _parts(settings.questions_dir / "summary.json", ("counts", "hops", "leaks")),
         "checks": checks(settings, planned, arms),
     }
     results["seeds"] = over_seeds(results, planned)
@@ -315,6 +315,11 @@ def _json(file: Path) -> Any:
         return json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CompareError(f"{file} is missing: run the step that writes it, or all with `make study`") from None
+
+
+def _parts(file: Path, names: tuple[str, ...]) -> dict[str, Any]:
+    found = _json(file)
+    return {name: found[name] for name in names}
 
 
 def _mean(values: list[float]) -> float | None:

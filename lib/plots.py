@@ -485,7 +485,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m lib.plots", description=__doc__.split("\n\n")[0])
     parser.add_argument("results", type=Path, help="data/runs/<run>/results.json")
     chosen = parser.parse_args(arguments)
-    for file in save_all(json.loads(chosen.results.read_text(encoding="utf-8")), chosen.results.parent / "figures"):
+    if not chosen.results.exists():
+        parser.exit(1, f"{chosen.results} isn't there: compare the run first, with `python -m lib.compare`\n")
+    results = json.loads(chosen.results.read_text(encoding="utf-8"))
+    for file in save_all(results, chosen.results.parent / "figures"):
         print(file)
 
 

@@ -59,6 +59,21 @@ class Report:
         ]
         return table(["part", "settings"], rows)
 
+    def questions_table(self) -> str:
+        """Questions of each set by hops."""
+        hops = self.results["questions"]["hops"]
+        crossed = sorted({hop for found in hops.values() for hop in found}, key=int)
+        sets = [name for name in self.results["questions"]["counts"] if name in hops]
+        rows = [
+            [name, self.results["questions"]["counts"][name], *(hops[name].get(hop, 0) for hop in crossed)]
+            for name in sets
+        ]
+        return table(["set", "questions", *(f"{hop} hops" for hop in crossed)], rows)
+
+    def leaks_table(self) -> str:
+        """What training and evaluation questions have in common."""
+        return table(["figure", "value"], _flat(self.results["questions"]["leaks"]))
+
     def planted_table(self) -> str:
         """Each kind of mistake: in the demonstrations, under each arm, and its part of the gain."""
         base = self.results["base"]
@@ -293,7 +308,7 @@ class Report:
     @property
     def graph_words(self) -> str:
         graph = self.results["graph"]
-        return f"{count(_total(graph['nodes']))} nodes and {count(_total(graph['relationships']))} relationships"
+        return f"{count(graph['nodes'])} nodes and {count(graph['relationships'])} relationships"
 
     @property
     def plan_words(self) -> str:
@@ -356,9 +371,12 @@ def arm_words(arm: str) -> str:
     return arm.replace("trained-", "trained, seed ")
 
 
-def _total(counts: Any) -> int:
-    """The sum of all counts in a tree of counts."""
-    return sum(map(_total, counts.values())) if isinstance(counts, dict) else int(counts)
+def _flat(figures: dict[str, Any], before: str = "") -> list[list[Cell]]:
+    """Rows of name and figure from a tree of figures."""
+    rows: list[list[Cell]] = []
+    for name, value in figures.items():
+        rows += _flat(value, f"{before}{name}: ") if isinstance(value, dict) else [[before + name, _plain(value)]]
+    return rows
 
 
 def _held(held: bool | None) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -162,10 +163,10 @@ def inputs(settings: Settings) -> dict[str, list[dict[str, Any]]]:
     asked = {name: [question(name, i) for i in range(size)] for name, size in SIZES.items()}
     for name, found in asked.items():
         write_jsonl(settings.questions_dir / f"{name}.jsonl", found)
-    write_json(settings.questions_dir / "summary.json", {"structures": 6})
-    write_json(
-        settings.graph_dir / "counts.json", {"nodes": {"User": 900, "Post": 5000}, "relationships": {"OWNS": 4800}}
-    )
+    hops = {name: dict(Counter(str(one["hops"]) for one in found)) for name, found in asked.items()}
+    leaks = {"evaluation questions": 120, "queries shared": 0, "row sets": {"shared": 0.1, "by chance": 0.1}}
+    write_json(settings.questions_dir / "summary.json", {"counts": SIZES, "hops": hops, "leaks": leaks})
+    write_json(settings.graph_dir / "counts.json", {"nodes": 5900, "relationships": 14800})
     write_text(settings.base_dir / "config.json", "{}\n")
     facts = {"steps": 700, "demonstrations": 5000, "structures": 6, "share_right": 0.82, "share_repaired": 0.25}
     planted = {"distinct lost": 0.02, "extra column": 0.05, "boundary": 0.04, "wrong column": 0.03}
