@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -22,41 +23,40 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     except RuntimeError:
         return asyncio.run(coroutine)
     apart = _Apart(coroutine)
-    apart.start()
+    threading.Thread(target=apart.run, name="coroutine").start()
     try:
-        apart.join()
+        # not Thread.join: interrupted, it takes the thread for ended
+        return apart.outcome.result()
     except KeyboardInterrupt:
         apart.cancel()
-        apart.join()
+        wait([apart.outcome])
         raise
-    if apart.error is not None:
-        raise apart.error
-    return apart.result
 
 
-class _Apart(threading.Thread):
+class _Apart:
+    """A coroutine in a thread's own loop, with the caller's context."""
+
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        super().__init__(name="coroutine")
+        self.outcome: Future[Any] = Future()
         self._coroutine = coroutine
         self._context = contextvars.copy_context()
-        self._ready = threading.Event()
-        self.result: Any = None
-        self.error: BaseException | None = None
+        self._begun = threading.Event()
 
     def run(self) -> None:
         try:
             with asyncio.Runner() as runner:
-                self.result = runner.run(self._watched(), context=self._context)
-        except BaseException as error:  # handed to the caller, who raises it
-            self.error = error
+                result = runner.run(self._watched(), context=self._context)
+        except BaseException as error:
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(result)
 
     async def _watched(self) -> Any:
-        self._task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
-        self._ready.set()
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        self._begun.set()
         return await self._coroutine
 
     def cancel(self) -> None:
-        self._ready.wait()
-        assert self._task is not None
-        if self.is_alive():
+        self._begun.wait()
+        if not self.outcome.done() and self._task is not None:
             self._loop.call_soon_threadsafe(self._task.cancel)

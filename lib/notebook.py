@@ -70,6 +70,7 @@ def _execute(source: Path, out: Path, parameters: dict[str, Any]) -> None:
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
     # bars are plain tqdm, since widgets would change the bytes; a log file needs few of their lines
     os.environ.setdefault("TQDM_MININTERVAL", "0.5" if sys.stderr.isatty() else "30")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:IProgress not found")  # tqdm: there are no widgets, on purpose
     os.environ.setdefault("TQDM_NCOLS", str(min(100, shutil.get_terminal_size().columns)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +78,66 @@ def test_the_pipeline_reads_as_a_table_of_contents():
         word.removeprefix("notebooks/") for s in STAGES.values() for word in s["cmd"].split() if "notebooks/" in word
     }
     assert used >= set(numbered) and len(numbered) == 6
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working tree's files in a repository of their own, with the miniature's parameters."""
+    folder = tmp_path_factory.mktemp("study") / "project"
+    git = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost"]
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file() and name != "dvc.lock":
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    shutil.copy(ROOT / "profiles" / "miniature.yaml", folder / "params.yaml")
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "start"]):
+        subprocess.run([*git, *command], cwd=folder, check=True)
+    return folder
+
+
+def say(folder: Path, *command: str) -> str:
+    """Standard output of a command in a checkout, run by the Python that runs the tests; the rest goes to the terminal."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    environment.pop("DVC_STAGE", None)
+    done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout[-3000:]}"
+    return done.stdout
+
+
+@pytest.mark.study
+def test_a_whole_miniature_study(checkout: Path, capfd: pytest.CaptureFixture[str]):
+    with capfd.disabled():  # minutes of silence would look like a hang
+        say(checkout, "dvc", "repro")
+    run = checkout / "data" / "runs" / "miniature"
+    results = json.loads((run / "results.json").read_text())
+    assert results["verdict"]["verdict"] in ("success", "no success")
+    assert results["checks"]["plan"]["stands"], results["checks"]["plan"]["differences"]
+    assert all(
+        rates == {"oracle": 1.0, "null": 0.0} for rates in json.loads((run / "validate.json").read_text()).values()
+    )
+    episodes = {path.stem: path.read_text().splitlines() for path in (run / "evaluate").glob("*.jsonl")}
+    assert set(episodes) == {"base", "control", "trained-0", "trained-1"}
+    assert {len(lines) for lines in episodes.values()} == {(40 + 16) * (2 + 1)}  # questions x (samples + one greedy)
+    assert "<html" in (checkout / "reports" / "_site" / "miniature.html").read_text()[:500]
+    last = say(checkout, "python", "-m", "lib.study", "verdict").splitlines()[-1]
+    assert last.startswith(results["verdict"]["verdict"]) and last.endswith("reports/_site/miniature.html")
+
+
+@pytest.mark.study
+def test_a_second_run_does_nothing_and_a_commit_is_recognised(checkout: Path):
+    before = (checkout / "dvc.lock").read_text()
+    assert "Running stage" not in say(checkout, "dvc", "repro")
+    assert (checkout / "dvc.lock").read_text() == before
+    assert "No dvc.lock is committed yet" in say(checkout, "python", "-m", "lib.study", "check")
+    subprocess.run(["git", "add", "dvc.lock"], cwd=checkout, check=True)
+    commit = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-q", "-m", "run"]
+    subprocess.run(commit, cwd=checkout, check=True)
+    assert not subprocess.run(["git", "status", "--short"], cwd=checkout, capture_output=True, text=True).stdout
+    count = say(checkout, "python", "-m", "lib.study", "check").split()
+    assert count[0] == count[2] and "differ" not in count
