@@ -23,13 +23,12 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     except RuntimeError:
         return asyncio.run(coroutine)
     apart = _Apart(coroutine)
-    threading.Thread(target=apart.run, name="coroutine").start()
     try:
-        # not Thread.join: interrupted, it takes the thread for ended
-        return apart.outcome.result()
+        threading.Thread(target=apart.run, name="coroutine").start()
+        return apart.outcome.result()  # not Thread.join: interrupted, it takes the thread for ended
     except KeyboardInterrupt:
-        apart.cancel()
-        wait([apart.outcome])
+        if apart.cancel():
+            wait([apart.outcome])
         raise
 
 
@@ -56,7 +55,10 @@ class _Apart:
         self._begun.set()
         return await self._coroutine
 
-    def cancel(self) -> None:
-        self._begun.wait()
+    def cancel(self) -> bool:
+        """Ask the coroutine to end; False if it never began."""
+        if not self._begun.wait(timeout=1):
+            return False
         if not self.outcome.done() and self._task is not None:
             self._loop.call_soon_threadsafe(self._task.cancel)
+        return True
