@@ -25,7 +25,10 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     apart = _Apart(coroutine)
     try:
         threading.Thread(target=apart.run, name="coroutine").start()
-        return apart.outcome.result()  # not Thread.join: interrupted, it takes the thread for ended
+        # in short waits: a signal that comes just before a long one is only seen after it
+        while not wait([apart.outcome], timeout=1).done:
+            pass
+        return apart.outcome.result()
     except KeyboardInterrupt:
         if apart.cancel():
             wait([apart.outcome])
