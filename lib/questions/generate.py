@@ -1,0 +1,271 @@
+"""Makes the study's questions: values from the graph into structures, reference rows by execution, and files by split."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from lib import loop
+from lib.files import write_json, write_jsonl
+from lib.graph.query import Reader
+from lib.questions.demonstrations import fill
+from lib.questions.draw import Slots, anchors, candidates
+from lib.questions.leaks import leaks, vocabulary
+from lib.questions.pools import Pools, read_pools
+from lib.questions.signature import hops, signature
+from lib.questions.structures import DEV, HELD_OUT, STRUCTURES, TRAIN, Structure
+from lib.questions.verify import Rejected, Rows, Verifier
+
+SPLITS = ("train", "dev", "held_out_instances", "held_out_structures")
+PART = {"train": "train", "dev": "dev", "held_out_instances": "held_out", "held_out_structures": "held_out"}
+WORDINGS = {"train": TRAIN, "dev": DEV, "held_out_instances": HELD_OUT, "held_out_structures": range(8)}
+DEMONSTRATED = 24  # different queries of a structure among the demonstrations; their values are drawn anew at each use
+TRIES = 12  # candidates tried for each instance that is wanted
+BATCH = 8  # candidates tried at once, at least, where some are rejected
+TRIVIAL = range(8, 17)  # instances looked at before a structure is called trivial: more where more are wanted
+
+Line = dict[str, Any]
+
+
+def generate(uri: str, settings: dict[str, Any], seed: int, out: Path) -> dict[str, Any]:
+    """Write train, dev, held_out_instances, held_out_structures and demonstrations (.jsonl) and summary.json to `out`.
+
+    settings: how many of each of these five, by name. The same graph, settings and seed give the same bytes. Where a
+    structure can't be filled as often as wanted, others take its place if they can; the summary counts it all, and is
+    returned.
+
+    Raises ValueError for a graph that fills no structure for training, lib.graph.query.Unavailable for a lost database.
+    """
+    return loop.run(_generate(uri, settings, seed, Path(out)))
+
+
+async def _generate(uri: str, settings: dict[str, Any], seed: int, out: Path) -> dict[str, Any]:
+    reader = Reader(uri)
+    try:
+        pools = await read_pools(reader, seed)
+        study = _Study(settings, seed, pools)
+        with tqdm(desc="questions", total=study.needed()) as bar:
+            await study.open(reader, Verifier(reader, pools.shared_names), bar)
+            await study.collect()
+    finally:
+        await reader.close()
+    files = {split: study.questions(split) for split in SPLITS} | {"demonstrations": study.demonstrations()}
+    summary = _summary(study, files)
+    for name, lines in files.items():
+        write_jsonl(out / f"{name}.jsonl", lines)
+    write_json(out / "summary.json", summary)
+    return summary
+
+
+class Instance:
+    """A structure with values, its query and the rows that the query returns."""
+
+    def __init__(self, structure: Structure, slots: Slots, rows: Rows):
+        self.structure, self.slots, self.rows = structure, slots, rows
+        self.query = fill(structure.query, slots)
+
+
+class _Supply:
+    """Verified instances of one structure for one split, as far as they were asked for."""
+
+    def __init__(self, structure: Structure, split: str, stream: Iterator[Slots], verifier: Verifier, bar: tqdm):
+        self.structure, self.split = structure, split
+        self.taken: list[Instance] = []
+        self.rejected: Counter[str] = Counter()
+        self.dry = False
+        self._stream, self._verifier, self._bar = stream, verifier, bar
+        self._tried = 0
+
+    async def grow(self, to: int) -> None:
+        """Have `to` instances or a few more, or be dry. Candidates are judged in their order, whichever answer comes first."""
+        while len(self.taken) < to and not self.dry:
+            missing = to - len(self.taken)
+            batch = list(islice(self._stream, max(missing, BATCH) if self.rejected else missing))
+            found = await asyncio.gather(*[self._rows(slots) for slots in batch])
+            for slots, rows in zip(batch, found, strict=True):
+                if isinstance(rows, Rejected):
+                    self.rejected[rows.rule] += 1
+                else:
+                    self.taken.append(Instance(self.structure, slots, rows))
+                    self._bar.update()
+            self._tried += len(batch)
+            self.dry = len(self.taken) < to and (not batch or self._tried > TRIES * max(BATCH, to))
+
+    async def _rows(self, slots: Slots) -> Rows | Rejected:
+        return await self._verifier.rows(fill(self.structure.query, slots), self.structure.ordered)
+
+
+class _Study:
+    """All supplies, and the lines that they become."""
+
+    def __init__(self, settings: dict[str, Any], seed: int, pools: Pools):
+        self.wanted = {name: int(settings[name]) for name in (*SPLITS, "demonstrations")}
+        self.seed, self.pools = seed, pools
+        self.supplies: dict[str, list[_Supply]] = {split: [] for split in SPLITS}
+        self.dropped: dict[str, str] = {}
+
+    def needed(self) -> int:
+        """Instances to verify, about: what training takes serves the demonstrations as well."""
+        trained = sum(not s.held_out for s in STRUCTURES)
+        return max(self.wanted["train"], self._demonstrated(trained) * trained) + sum(
+            self.wanted[s] for s in SPLITS[1:]
+        )
+
+    async def open(self, reader: Reader, verifier: Verifier, bar: tqdm) -> None:
+        """Look up for each structure which values the graph connects; drop those that it can't fill or always answers
+        in the same way.
+
+        Raises ValueError where none is left to train on.
+        """
+        found = await asyncio.gather(*[anchors(s, reader) for s in STRUCTURES])
+        for structure, connected in zip(STRUCTURES, found, strict=True):
+            for split in SPLITS:
+                if bool(structure.held_out) == (split == "held_out_structures"):
+                    rng = random.Random(f"{structure.id} {split} {self.seed}")
+                    stream = candidates(structure, connected, self.pools, PART[split], rng)
+                    self.supplies[split].append(_Supply(structure, split, stream, verifier, bar))
+        first = [*self.supplies["train"], *self.supplies["held_out_structures"]]
+        look = min(max(TRIVIAL[0], max(self.wanted.values()) // len(STRUCTURES)), TRIVIAL[-1])
+        await asyncio.gather(*[s.grow(look) for s in first])
+        self.dropped = {s.structure.id: why for s in first if (why := _useless(s))}
+        for split in SPLITS:
+            self.supplies[split] = [s for s in self.supplies[split] if s.structure.id not in self.dropped]
+        if not self.supplies["train"]:
+            raise ValueError(
+                "The graph fills no structure to train on: it is too small for questions.seed, or lacks most relationships"
+            )
+
+    def all(self) -> list[_Supply]:
+        return [s for split in SPLITS for s in self.supplies[split]]
+
+    async def collect(self) -> None:
+        """Verify as many instances as are wanted, the same number of each structure where the graph has them."""
+        await asyncio.gather(*[_fill(self.supplies[split], self.wanted[split]) for split in SPLITS])
+        most = self._demonstrated(len(self.supplies["train"]))
+        await asyncio.gather(*[s.grow(most) for s in self.supplies["train"]])
+
+    def _demonstrated(self, structures: int) -> int:
+        return min(DEMONSTRATED, -(-self.wanted["demonstrations"] // structures))
+
+    def questions(self, split: str) -> list[Line]:
+        turns = []
+        for supply in self.supplies[split]:
+            order = list(WORDINGS[split])
+            random.Random(f"wordings {supply.structure.id} {split} {self.seed}").shuffle(order)
+            turns.append([(x, order[i % len(order)]) for i, x in enumerate(supply.taken)])
+        drawn = islice(_in_turn(turns, f"{split} {self.seed}"), self.wanted[split])
+        return [_question(f"{split}-{i:04d}", split, x, wording) for i, (x, wording) in enumerate(drawn, 1)]
+
+    def demonstrations(self) -> list[Line]:
+        """Each instance in each training wording before any is repeated."""
+        each = -(-self.wanted["demonstrations"] // len(self.supplies["train"]))
+        turns = []
+        for supply in self.supplies["train"]:
+            some = supply.taken[:DEMONSTRATED]
+            turns.append([(some[i % len(some)], (i + i // len(some)) % len(TRAIN)) for i in range(each)])
+        drawn = islice(_in_turn(turns, f"demonstrations {self.seed}"), self.wanted["demonstrations"])
+        return [_demonstration(f"demonstration-{i:04d}", x, wording) for i, (x, wording) in enumerate(drawn, 1)]
+
+
+def _useless(supply: _Supply) -> str | None:
+    """Why a structure is dropped, judged by the questions that it can't do without."""
+    if not supply.taken:
+        return f"no question for {supply.split} in this graph"
+    rows = [x.rows for x in supply.taken]
+    return "the same answer for every value" if len(rows) > 2 and all(r == rows[0] for r in rows) else None
+
+
+async def _fill(supplies: list[_Supply], total: int) -> None:
+    """Have `total` instances, the same number from each supply; where one runs dry, the others give more."""
+    while live := [s for s in supplies if not s.dry]:
+        level = -(-(total - sum(len(s.taken) for s in supplies if s.dry)) // len(live))
+        if all(len(s.taken) >= level for s in live):
+            return
+        await asyncio.gather(*[s.grow(level) for s in live])
+
+
+def _in_turn(turns: list[list[Any]], seed: str) -> Iterator[Any]:
+    """The first of each list, in a seeded order, then the second of each, and so on."""
+    rng = random.Random(f"in turn {seed}")
+    for i in range(max(map(len, turns), default=0)):
+        now = [turn[i] for turn in turns if i < len(turn)]
+        rng.shuffle(now)
+        yield from now
+
+
+def _question(name: str, split: str, instance: Instance, wording: int) -> Line:
+    structure, of = instance.structure, signature(instance.query)
+    filters = sum(kind != "label" for _, kind in of.filters)
+    return {
+        "id": name,
+        "question": fill(structure.wordings[wording], instance.slots),
+        "hint": None,
+        "query": instance.query,
+        "rows": instance.rows,
+        "ordered": structure.ordered,
+        "structure": structure.id,
+        "hops": hops(instance.query),
+        "split": split,
+        "source": "generated",
+        "difficulty": {"hops": hops(instance.query), "filters": filters, "extras": len(of.extras)},
+    }
+
+
+def _demonstration(name: str, instance: Instance, wording: int) -> Line:
+    structure = instance.structure
+    return {
+        "id": name,
+        "question": fill(structure.wordings[wording], instance.slots),
+        "query": instance.query,
+        "structure": structure.id,
+        "hops": hops(instance.query),
+        "slots": instance.slots,
+        "template": structure.query,
+        "wording": structure.wordings[wording],
+        "rows": instance.rows,
+    }
+
+
+def _summary(study: _Study, files: dict[str, list[Line]]) -> dict[str, Any]:
+    """What was made, what was rejected by which rule, and what the splits have in common."""
+    evaluation = [q for split in SPLITS[1:] for q in files[split]]
+    everything = [q for split in SPLITS for q in files[split]]
+    by_id = {s.id for s in STRUCTURES if "question" in s.slots.values()}
+    rejected: Counter[str] = sum((s.rejected for s in study.all()), Counter())
+    return {
+        "counts": {name: len(lines) for name, lines in files.items()},
+        "wanted": study.wanted,
+        "hops": {name: _count(lines, "hops") for name, lines in files.items()},
+        "structures": {s.id: _about(s, study, files) for s in STRUCTURES},
+        "dropped structures": study.dropped,
+        "rejected": dict(sorted(rejected.items())),
+        "values": study.pools.sizes(),
+        "values left out": study.pools.left_out,
+        "share naming ids": round(sum(q["structure"] in by_id for q in everything) / len(everything), 4),
+        "different demonstrations": len({q["question"] for q in files["demonstrations"]}),
+        "vocabulary": vocabulary(STRUCTURES),
+        "leaks": leaks(STRUCTURES, files["train"] + files["demonstrations"], evaluation),
+    }
+
+
+def _about(structure: Structure, study: _Study, files: dict[str, list[Line]]) -> dict[str, Any]:
+    mine = [s for s in study.all() if s.structure is structure]
+    return {
+        "hops": hops(structure.query),
+        "held out": structure.held_out or None,
+        "wordings": len(structure.wordings),
+        "counts": {name: sum(q["structure"] == structure.id for q in lines) for name, lines in files.items()},
+        "rejected": dict(sorted(sum((s.rejected for s in mine), Counter()).items())),
+        "exhausted": [s.split for s in mine if s.dry],
+    }
+
+
+def _count(lines: list[Line], key: str) -> dict[str, int]:
+    return {str(k): n for k, n in sorted(Counter(line[key] for line in lines).items())}
