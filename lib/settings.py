@@ -8,7 +8,7 @@ import re
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
@@ -20,10 +20,6 @@ class SettingsError(ValueError):
     """A parameter that can't be used; the message names the key, its value and what is allowed."""
 
 
-def _among(*choices: str) -> Any:
-    return field(metadata={"choices": choices})
-
-
 def _number(least: float = -math.inf, most: float = math.inf, above: float = -math.inf) -> Any:
     """A number from `least` to `most`, and greater than `above`."""
     return field(metadata={"least": least, "most": most, "above": above})
@@ -31,7 +27,7 @@ def _number(least: float = -math.inf, most: float = math.inf, above: float = -ma
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    source: str = _among("twin", "stackexchange")
+    source: Literal["twin", "stackexchange"]
     scale: float = _number(above=0, most=10)
     seed: int = _number(least=0)
     path: str
@@ -50,7 +46,7 @@ class Questions:
 @dataclass(frozen=True, kw_only=True)
 class Model:
     hidden: int = _number(least=8)
-    layers: tuple[str, ...] = _among("conv", "full_attention")
+    layers: tuple[Literal["conv", "full_attention"], ...]
     heads: int = _number(least=1)
     feed_forward: int = _number(least=8)
     context: int = _number(least=64)  # tokens
@@ -79,7 +75,7 @@ class Agent:
     max_trajectory_tokens: int = _number(least=1)
     shown_rows: int = _number(least=1)
     shown_characters: int = _number(least=1)
-    shown_errors: str = _among("kind", "message")
+    shown_errors: Literal["kind", "message"]
     query_timeout: float = _number(above=0)  # seconds
     evaluation_query_timeout: float = _number(above=0)  # seconds
     queries_at_once: int = _number(least=1)
@@ -88,8 +84,8 @@ class Agent:
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    backend: str = _among("local")
-    training: str = _among("full", "lora")
+    backend: Literal["local"]
+    training: Literal["full", "lora"]
     lora_rank: int = _number(least=1)
     seeds: tuple[int, ...] = _number(least=0)
     updates: int = _number(least=1)
@@ -97,7 +93,7 @@ class Train:
     rollouts: int = _number(least=2)  # a question; one alone has no advantage
     learning_rate: float = _number(above=0)
     grad_clip_norm: float = _number(above=0)
-    loss: str = _among("importance_sampling", "ppo", "cispo")
+    loss: Literal["importance_sampling", "ppo", "cispo"]
     dev_every: int = _number(least=1)  # updates
     dev_samples: int = _number(least=1)
 
@@ -217,11 +213,13 @@ def _value(kind: Any, given: Any, about: dataclasses.Field, key: str) -> Any:
     return _scalar(kind, given, about, key)
 
 
-def _example(kind: type) -> str:
+def _example(kind: Any) -> str:
     return "0, 1" if kind is int else "conv, full_attention"
 
 
-def _scalar(kind: type, given: Any, about: dataclasses.Field, key: str) -> Any:
+def _scalar(kind: Any, given: Any, about: dataclasses.Field, key: str) -> Any:
+    choices = typing.get_args(kind)  # of a Literal
+    kind = str if choices else kind
     fits: tuple[type, ...] = (int, float) if kind is float else (kind,)
     if not isinstance(given, fits) or isinstance(given, bool) or given in (math.inf, -math.inf) or given != given:
         words = {int: "a whole number", float: "a number", str: "a text"}[kind]
@@ -230,7 +228,6 @@ def _scalar(kind: type, given: Any, about: dataclasses.Field, key: str) -> Any:
             hint = f" (YAML reads {given} as text; write it with a point and a sign, like 2.0e-4)"
         raise SettingsError(f"{key} = {given!r} must be {words}{hint}")
     value = kind(given)
-    choices = about.metadata.get("choices")
     if choices and value not in choices:
         raise SettingsError(f"{key} = {value!r} is unknown; allowed: {', '.join(choices)}")
     if "least" in about.metadata:

@@ -39,9 +39,9 @@ def test_every_profile_can_be_used(profile: Path):
 
 def test_a_run_knows_its_arms_and_folders(tmp_path: Path):
     found = settings.load(ROOT / "profiles" / "tiny.yaml", data=tmp_path)
-    assert found.arms == ("base", "control", "trained-0", "trained-1")
+    assert found.arms == ("base", "control", *(f"trained-{seed}" for seed in GOOD["train"]["seeds"]))
     assert found.episodes("control") == tmp_path / "runs" / "tiny" / "evaluate" / "control.jsonl"
-    assert found.model.layers == ("conv", "full_attention", "conv", "full_attention")
+    assert found.model.layers == tuple(GOOD["model"]["layers"])
 
 
 def test_the_sources_that_settings_allow_are_those_that_exist(tmp_path: Path):
@@ -71,8 +71,8 @@ def test_the_sources_that_settings_allow_are_those_that_exist(tmp_path: Path):
         ("train.learning_rate", float("nan"), "train.learning_rate = nan must be a number"),
         ("test.bar", 5, "test.bar = 5.0 must be at most 1"),
         ("model.layers", ["conv", "mamba"], r"model.layers\[1\] = 'mamba' is unknown; allowed: conv, full_attention"),
-        ("model.heads", 3, "model.hidden = 128 must be a multiple of model.heads = 3"),
-        ("agent.max_trajectory_tokens", 1000, "must be at most model.context = 512"),
+        ("model.heads", 7, "must be a multiple of model.heads = 7"),
+        ("agent.max_trajectory_tokens", 10**6, "must be at most model.context"),
         ("run", "My run", "run = 'My run' names a folder"),
         ("graph.source", "stackexchange", "graph.path = '' must name the folder of XML files"),
         ("test", None, "test is None; it must hold keys with values"),
