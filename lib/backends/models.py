@@ -49,14 +49,21 @@ def load_base(path: str, device: str) -> Weights:
     Raises ValueError where the folder holds no causal language model that transformers can load.
     """
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # one bar per file would drown the study's own
     try:
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa")
         tokenizer = lock_tokenizer(path)
     except (OSError, ValueError, KeyError) as e:
         known = "" if Path(path).is_dir() else " (there is no such folder)"
         raise ValueError(f"base_model {path!r} can't be loaded{known}: {e}") from e
-    return Weights(model.to(device).eval().requires_grad_(False), tokenizer, path)
+    finally:
+        if bars:
+            logging.enable_progress_bar()
+    frozen: Any = model
+    return Weights(frozen.to(device).eval().requires_grad_(False), tokenizer, path)
 
 
 def trainable(base: Weights, rank: int | None, seed: int) -> Any:

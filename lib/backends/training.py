@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ class Trainer:
         self.parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), fused=True)
         self.device = next(iter(self.parameters.values())).device
+        self._since_step = Counter[str]()  # loss and tokens
 
     def run(
         self, data: list[types.Datum], loss_fn: str, config: losses.Config | None, backward: bool
@@ -53,6 +55,8 @@ class Trainer:
                 if backward:
                     loss.backward()
                 total += float(loss.detach())
+        if backward:
+            self._since_step.update({"optim/loss": total, "optim/tokens": sum(d.model_input.length for d in data)})
         return types.ForwardBackwardOutput(
             loss_fn_output_type="ArrayRecord", loss_fn_outputs=outputs, metrics={"loss:sum": total}
         )
@@ -82,7 +86,7 @@ class Trainer:
         return torch.zeros(shape, device=self.device).masked_scatter(wanted, flat), inputs
 
     def step(self, params: types.AdamParams) -> types.OptimStepResponse:
-        """One AdamW step; the metric is the gradient's norm before clipping."""
+        """One AdamW step; metrics: the gradient's norm before clipping, and the loss and tokens that it came from."""
         for group in self.optimizer.param_groups:
             group.update(
                 lr=params.learning_rate,
@@ -94,7 +98,9 @@ class Trainer:
         norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), limit)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return types.OptimStepResponse(metrics={"optim/grad_norm": float(norm)})
+        metrics = {"optim/grad_norm": float(norm), **self._since_step}
+        self._since_step.clear()
+        return types.OptimStepResponse(metrics=metrics)
 
     def snapshot(self) -> Weights:
         return snapshot(self.model, self.base)
