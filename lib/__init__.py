@@ -1,5 +1,6 @@
 """Opened before anything heavy is imported, so that one place fixes what every process of the study has in common."""
 
+import logging
 import os
 
 # The same products, to the last bit, on every machine of one kind: threads split sums, and on a shared
@@ -13,6 +14,8 @@ for _name, _value in {
     "TINKER_TELEMETRY": "0",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "TRANSFORMERS_VERBOSITY": "error",
-    "MPLBACKEND": "agg",
 }.items():
     os.environ.setdefault(_name, _value)
+
+# The cookbook reports each step in a page of its own; the study keeps what is worth keeping in files.
+logging.getLogger("tinker_cookbook").setLevel(logging.WARNING)

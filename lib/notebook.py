@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -31,6 +32,7 @@ from lib.settings import ROOT, SettingsError, load
 
 SHELLS = {"sh", "bash", "dash", "zsh", "fish"}
 GRACE = 10.0  # seconds for a kernel to close its database and files after an interrupt
+ADDRESS = re.compile(r" at 0x[0-9a-f]+(?=>)")
 PERIOD = 0.5  # seconds between looks at the processes
 
 
@@ -96,16 +98,17 @@ def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
         for key in ("papermill", "execution", "ExecuteTime", "collapsed"):
             cell.metadata.pop(key, None)
         if cell.cell_type == "code":
-            cell.outputs = [_without_folder(o) for o in cell.outputs if o.get("name") != "stderr"]
+            cell.outputs = [_shared(o) for o in cell.outputs if o.get("name") != "stderr"]
     return notebook
 
 
-def _without_folder(output: Any) -> Any:
+def _shared(output: Any) -> Any:
+    """An output without this machine's folder and without addresses in memory."""
     if isinstance(output, str):
-        return output.replace(f"{ROOT}/", "")
+        return ADDRESS.sub("", output.replace(f"{ROOT}/", ""))
     if isinstance(output, dict):
-        return nbformat.NotebookNode({key: _without_folder(value) for key, value in output.items()})
-    return [_without_folder(value) for value in output] if isinstance(output, list) else output
+        return nbformat.NotebookNode({key: _shared(value) for key, value in output.items()})
+    return [_shared(value) for value in output] if isinstance(output, list) else output
 
 
 def serialise(notebook: nbformat.NotebookNode) -> str:

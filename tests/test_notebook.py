@@ -59,7 +59,8 @@ def test_a_repeat_changes_no_byte(tmp_path: Path, capfd: pytest.CaptureFixture[s
         tmp_path / "step.ipynb",
         "seed: int = 0  # which seed",
         "from tqdm import tqdm\nfor _ in tqdm(range(3), desc='counting'):\n    pass\nprint('seed', seed)",
-        "%matplotlib inline\nimport matplotlib.pyplot as plt\nplt.plot([1, 3, 2]);",
+        "import pandas as pd\npd.Series([1, 3, 2]).plot();",
+        "object()",
         "from lib.settings import ROOT\nstr(ROOT / 'data')",
     )
     for name in ("once", "again"):
@@ -67,6 +68,7 @@ def test_a_repeat_changes_no_byte(tmp_path: Path, capfd: pytest.CaptureFixture[s
     once = (tmp_path / "once" / "step.ipynb").read_bytes()
     assert once == (tmp_path / "again" / "step.ipynb").read_bytes()
     assert b"seed 7" in once and b"image/png" in once
+    assert b"<object>" in once
     assert str(ROOT).encode() not in once and b"100%" not in once
     assert "counting: 100%" in capfd.readouterr().err
     timing = json.loads((tmp_path / "timings" / "step.json").read_text())
