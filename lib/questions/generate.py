@@ -29,7 +29,7 @@ WORDINGS = {"train": TRAIN, "dev": DEV, "held_out_instances": HELD_OUT, "held_ou
 DEMONSTRATED = 24  # different queries of a structure among the demonstrations; their values are drawn anew at each use
 TRIES = 12  # candidates tried for each instance that is wanted
 BATCH = 8  # candidates tried at once, at least, where some are rejected
-TRIVIAL = range(8, 17)  # instances looked at before a structure is called trivial: more where more are wanted
+TRIVIAL = (8, 16)  # instances looked at before a structure is called trivial: more where more are wanted
 
 Line = dict[str, Any]
 
@@ -47,14 +47,16 @@ def generate(uri: str, settings: dict[str, Any], seed: int, out: Path) -> dict[s
 
 
 async def _generate(uri: str, settings: dict[str, Any], seed: int, out: Path) -> dict[str, Any]:
-    reader = Reader(uri)
+    # Looking values up may take as long as it takes: there is no question without them, on a busy machine either.
+    lookup, reader = Reader(uri, at_once=8, timeout=600.0), Reader(uri)
     try:
-        pools = await read_pools(reader, seed)
+        pools = await read_pools(lookup, seed)
         study = _Study(settings, seed, pools)
         with tqdm(desc="questions", total=study.needed()) as bar:
-            await study.open(reader, Verifier(reader, pools.shared_names), bar)
+            await study.open(lookup, Verifier(reader, pools.shared_names), bar)
             await study.collect()
     finally:
+        await lookup.close()
         await reader.close()
     files = {split: study.questions(split) for split in SPLITS} | {"demonstrations": study.demonstrations()}
     summary = _summary(study, files)
@@ -118,13 +120,13 @@ class _Study:
             self.wanted[s] for s in SPLITS[1:]
         )
 
-    async def open(self, reader: Reader, verifier: Verifier, bar: tqdm) -> None:
+    async def open(self, lookup: Reader, verifier: Verifier, bar: tqdm) -> None:
         """Look up for each structure which values the graph connects; drop those that it can't fill or always answers
         in the same way.
 
         Raises ValueError where none is left to train on.
         """
-        found = await asyncio.gather(*[anchors(s, reader) for s in STRUCTURES])
+        found = await asyncio.gather(*[anchors(s, lookup) for s in STRUCTURES])
         for structure, connected in zip(STRUCTURES, found, strict=True):
             for split in SPLITS:
                 if bool(structure.held_out) == (split == "held_out_structures"):
@@ -132,7 +134,7 @@ class _Study:
                     stream = candidates(structure, connected, self.pools, PART[split], rng)
                     self.supplies[split].append(_Supply(structure, split, stream, verifier, bar))
         first = [*self.supplies["train"], *self.supplies["held_out_structures"]]
-        look = min(max(TRIVIAL[0], max(self.wanted.values()) // len(STRUCTURES)), TRIVIAL[-1])
+        look = min(max(TRIVIAL[0], max(self.wanted.values()) // len(STRUCTURES)), TRIVIAL[1])
         await asyncio.gather(*[s.grow(look) for s in first])
         self.dropped = {s.structure.id: why for s in first if (why := _useless(s))}
         for split in SPLITS:

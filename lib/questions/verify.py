@@ -119,8 +119,8 @@ class Verifier:
         keys = [row[-1] for row in await self._in_time(probe, limit + 1)]
         if None in keys[:limit]:
             return "sorted by what is missing"
-        if tail["limit"] and len(keys) < limit:
-            return "fewer rows than asked for"
+        if len(keys) <= (limit if tail["limit"] else 1):
+            return "nothing to choose from or to order"
         if len(keys) > limit and keys[limit - 1] == keys[limit]:
             return "tie at the cut"
         if ordered and len(set(keys)) < len(keys):
