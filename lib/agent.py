@@ -18,12 +18,11 @@ from tinker_cookbook.rl.types import Action, ActionExtra, Env, EnvGroupBuilder, 
 from tinker_cookbook.tool_use import AgentToolMessageEnv, Tool
 
 from lib.backends import rollout_key
-from lib.episodes import Episode, outcome
+from lib.episodes import ROWS_KEPT, Episode, outcome
 from lib.reward import Score
 from lib.settings import Agent
 
 Question = dict[str, Any]
-KEPT_ROWS = 50  # of a scored result, in the episode; its digest covers all of them
 
 
 class EnvironmentFault(RuntimeError):
@@ -205,7 +204,7 @@ class QuestionGroup(EnvGroupBuilder):
             messages=self._messages(env, trajectory),
             calls=attempt.calls,
             query=verdict.query,
-            rows=verdict.rows[:KEPT_ROWS],
+            rows=verdict.rows[:ROWS_KEPT],
             row_count=verdict.row_count,
             digest=verdict.digest,
             strict=score.strict,
@@ -225,8 +224,9 @@ class QuestionGroup(EnvGroupBuilder):
         )
 
     def _messages(self, env: Rollout, trajectory: Trajectory) -> list[dict[str, Any]]:
-        """The conversation as plain data; a response that never became a message (cut, malformed) is kept as its text."""
-        messages = [plain_message(m) for m in env.conversation.history]
+        """The conversation from the question on (the system prompt is one for a run, in system_prompt.txt); a response
+        that never became a message, cut or malformed, is kept as its text."""
+        messages = [plain_message(m) for m in env.conversation.history if m["role"] != "system"]
         said = sum(m["role"] == "assistant" for m in messages)
         for turn in trajectory.transitions[said:]:
             text = self.renderer.tokenizer.decode(turn.ac.tokens)

@@ -26,11 +26,11 @@ from tqdm import tqdm
 from lib import graph, loop, tiny
 from lib.backends import local
 from lib.backends.tokenizer import lock_tokenizer
-from lib.evaluate import dev_rate
-from lib.files import read_jsonl, write_json, write_jsonl
+from lib.evaluate import dev_rate, renderer_for
+from lib.files import read_jsonl, write_json, write_jsonl, write_text
 from lib.graph import server
-from lib.graph.query import QueryError, Reader
-from lib.graph.world import CypherWorld, show
+from lib.graph.query import QueryError, Reader, Rows
+from lib.graph.world import CypherWorld, show, show_error
 from lib.questions import demonstrations as teacher
 from lib.reward import score
 from lib.settings import Settings
@@ -40,7 +40,7 @@ DONE = "done"
 
 
 def cold_start(settings: Settings) -> dict[str, Any]:
-    """Write data/runs/<run>/base (model and tokenizer) and base.json; return the latter.
+    """Write data/runs/<run>/base (model and tokenizer), system_prompt.txt and base.json; return the latter.
 
     A killed run goes on from its last checkpoint; the demonstrations' results are kept beside it.
     """
@@ -48,7 +48,7 @@ def cold_start(settings: Settings) -> dict[str, Any]:
     work.mkdir(parents=True, exist_ok=True)
     demonstrations = read_jsonl(settings.questions_dir / "demonstrations.jsonl")
     taught = work / "demonstrations.jsonl"
-    with server.running(settings.graph_dir) as uri:
+    with server.running(settings.graph_dir, settings.data) as uri:
         if not taught.exists():
             write_jsonl(taught, loop.run(_teach(demonstrations, uri, settings)))
         lessons = read_jsonl(taught)
@@ -60,6 +60,7 @@ def cold_start(settings: Settings) -> dict[str, Any]:
         facts = _facts(lessons, work, settings)
         facts["dev_strict"] = loop.run(dev_rate(settings, uri))
     write_json(settings.run_dir / "base.json", facts)
+    write_text(settings.run_dir / "system_prompt.txt", _system(renderer_for(settings), settings))
     shutil.rmtree(work)
     return facts
 
@@ -69,15 +70,22 @@ async def _teach(instances: list[dict[str, Any]], uri: str, settings: Settings) 
     rates = teacher.error_rates((i["structure"] for i in instances), settings.cold_start)
     reader = Reader(uri, at_once=settings.agent.queries_at_once, timeout=settings.agent.query_timeout)
     bar = tqdm(total=len(instances), desc="demonstrations")
+    asked: dict[str, asyncio.Task[Rows | QueryError]] = {}  # many demonstrations share a query
+
+    async def result(query: str) -> Rows | QueryError:
+        if query not in asked:
+            asked[query] = asyncio.create_task(_result(reader, query, settings))
+        return await asked[query]
 
     async def one(i: int, instance: dict[str, Any]) -> dict[str, Any]:
         rng = random.Random(f"demonstration {settings.cold_start.seed} {i}")
         turns = teacher.attempt(instance["template"], rates[instance["structure"]], settings.cold_start, rng)
-        shown = [await _shown(reader, teacher.fill(t, instance["slots"]), settings) for t, _ in turns]
-        right = turns[-1][1] is None
-        if not right:  # a mistake can leave the rows as they were (a lost DISTINCT where nothing repeats)
-            rows = await reader.run(teacher.fill(turns[-1][0], instance["slots"]), settings.agent.row_cap)
-            right = score(rows.rows, instance["rows"]).strict
+        results = [await result(teacher.fill(t, instance["slots"])) for t, _ in turns]
+        shown = [
+            show_error(r, settings.agent) if isinstance(r, QueryError) else show(r, settings.agent) for r in results
+        ]
+        # A mistake can leave the rows as they were: a lost DISTINCT where nothing repeats, say.
+        right = isinstance(results[-1], Rows) and score(results[-1].rows, instance["rows"]).strict
         bar.update()
         return {
             "structure": instance["structure"],
@@ -94,29 +102,35 @@ async def _teach(instances: list[dict[str, Any]], uri: str, settings: Settings) 
         await reader.close()
 
 
-async def _shown(reader: Reader, query: str, settings: Settings) -> str:
+async def _result(reader: Reader, query: str, settings: Settings) -> Rows | QueryError:
     try:
-        return show(await reader.run(query, settings.agent.shown_rows), settings.agent)
+        return await reader.run(query, settings.agent.row_cap)
     except QueryError as e:
-        return f"error: {e.kind}"
+        return e
 
 
 def _initial_model(folder: Path, lessons: list[dict[str, Any]], settings: Settings) -> None:
     templates = [t["query"] for x in lessons for t in x["turns"]]
     wordings = [teacher.SLOT.sub("", x["wording"]) for x in lessons]
     names = sorted({v for x in lessons for s in x["slots"].values() if isinstance(v := s["value"], str)})
-    shown = ["1 row\n5 rows\nno rows\nnull true false", "error: syntax error: name error: type error: refused", DONE,
+    shown = ["1 row\n5 rows\nno rows\nnull true false", "syntax error", "name error", "type error", "memory error", "refused", "time out", DONE,
              "user assistant system"]  # fmt: skip
     # The prompt is made by a renderer, and a renderer needs a tokenizer: any will do for the text of the prompt.
     bare = tiny.build_tokenizer("", wordings, templates, shown, names)
-    system = _world(get_renderer(settings.agent.renderer, bare), settings).prompt({"question": ""})[0]["content"]
-    assert isinstance(system, str)
+    system = _system(get_renderer(settings.agent.renderer, bare), settings)
     tokenizer = tiny.build_tokenizer(system, wordings, [teacher.SLOT.sub(" ", t) for t in templates], shown, names)
     tiny.save(folder, tokenizer, tiny.build_model(len(tokenizer), settings.model))
 
 
 def _world(renderer: Renderer, settings: Settings) -> CypherWorld:
     return CypherWorld(None, renderer, graph.schema_text(settings.graph_dir), settings.agent)
+
+
+def _system(renderer: Renderer, settings: Settings) -> str:
+    """The system prompt, tools included: one text for all of a run."""
+    text = _world(renderer, settings).prompt({"question": ""})[0]["content"]
+    assert isinstance(text, str)
+    return text
 
 
 def conversation(world: CypherWorld, question: str, turns: Turns) -> list[Message]:
@@ -134,6 +148,7 @@ class Lessons(SupervisedDataset):
     def __init__(self, lessons: list[dict[str, Any]], world: CypherWorld, renderer: Renderer, settings: Settings):
         self._lessons = sorted(lessons, key=_length)  # neighbours are of like length: little padding in a batch
         self._world, self._renderer, self._settings = world, renderer, settings.cold_start
+        self._bar = tqdm(total=settings.cold_start.steps, desc="cold start", unit="step")
         self._inventor = teacher.Inventor(
             sorted({v for x in lessons for s in x["slots"].values() if isinstance(v := s["value"], str)})
         )
@@ -145,11 +160,16 @@ class Lessons(SupervisedDataset):
         """There are no epochs: a step draws its own batch."""
 
     def get_batch(self, index: int) -> list[Any]:
+        self._bar.update(index - self._bar.n)
         rng = random.Random(f"lessons {self._settings.seed} {index}")
         n = len(self._lessons)
         centre = rng.randrange(n)
         picks = [min(n - 1, max(0, int(rng.gauss(centre, n / 16)))) for _ in range(self._settings.batch)]
         return [self._datum(self._lessons[i], rng) for i in picks]
+
+    def close(self) -> None:
+        self._bar.update(len(self) - self._bar.n)
+        self._bar.close()
 
     def _datum(self, lesson: dict[str, Any], rng: random.Random) -> Any:
         old = lesson["slots"]
@@ -165,10 +185,10 @@ def _length(lesson: dict[str, Any]) -> int:
 
 @chz.chz
 class LessonsBuilder(SupervisedDatasetBuilder):
-    dataset: Any
+    dataset: Any  # a function, since the cookbook copies its configuration deeply
 
     def __call__(self) -> tuple[SupervisedDataset, SupervisedDataset | None]:
-        return self.dataset, None
+        return self.dataset(), None
 
 
 def _supervise(start: Path, lessons: list[dict[str, Any]], work: Path, settings: Settings) -> str:
@@ -181,7 +201,7 @@ def _supervise(start: Path, lessons: list[dict[str, Any]], work: Path, settings:
         model_name=str(start),
         recipe_name="cold_start",
         renderer_name=settings.agent.renderer,
-        dataset_builder=LessonsBuilder(dataset=dataset),
+        dataset_builder=LessonsBuilder(dataset=lambda: dataset),
         learning_rate=settings.cold_start.learning_rate,
         lr_schedule="linear",
         adam_beta2=settings.cold_start.adam_beta2,
@@ -192,7 +212,8 @@ def _supervise(start: Path, lessons: list[dict[str, Any]], work: Path, settings:
     )
     with local.serving(work / "tinker", settings.cold_start.seed, grad_clip_norm=settings.train.grad_clip_norm):
         loop.run(supervised.main(config))
-    final = checkpoint_utils.get_last_checkpoint(config.log_path)
+    dataset.close()
+    final = checkpoint_utils.get_last_checkpoint(config.log_path, required_key="sampler_path")
     assert final is not None and final.sampler_path is not None
     return final.sampler_path
 

@@ -40,7 +40,7 @@ class Episode:
     structure: str
     hops: int
     sample: int  # from 0, within question and update
-    messages: list[dict[str, Any]]  # {role, content, tool_calls?}, as sent and received
+    messages: list[dict[str, Any]]  # {role, content, tool_calls?}, as sent and received, from the question on
     calls: list[dict[str, Any]]  # {query, shown, error}, one per use of the tool
     query: str | None  # the scored one: the last that ran without an error
     rows: list[list[Any]]  # its first ROWS_KEPT rows

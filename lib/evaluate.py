@@ -106,7 +106,7 @@ def evaluate(settings: Settings, arm: str) -> Path:
         raise ValueError(f"arm {arm!r} is unknown; this run has {', '.join(settings.arms)}")
     work = settings.data / "work" / settings.run / f"evaluate-{arm}"
     with (
-        server.running(settings.graph_dir) as uri,
+        server.running(settings.graph_dir, settings.data) as uri,
         local.serving(
             work, SAMPLER_SEED, training=settings.train.training, grad_clip_norm=settings.train.grad_clip_norm
         ),
@@ -210,7 +210,7 @@ def validate(settings: Settings) -> dict[str, Any]:
 
     Writes data/runs/<run>/validate.json; raises AssertionError naming the set and agent that don't.
     """
-    with server.running(settings.graph_dir) as uri:
+    with server.running(settings.graph_dir, settings.data) as uri:
         rates = loop.run(_validate(settings, uri))
     write_json(settings.run_dir / "validate.json", rates)
     for split, by_agent in rates.items():

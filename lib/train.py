@@ -17,6 +17,7 @@ from tinker_cookbook.eval.evaluators import SamplingClientEvaluator
 from tinker_cookbook.renderers import Renderer
 from tinker_cookbook.rl import train as rl
 from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
+from tqdm import tqdm
 
 from lib import loop, plan
 from lib.agent import Label, Question, QuestionGroup, World
@@ -41,7 +42,7 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
     work = settings.data / "work" / settings.run / f"train-seed-{seed}"
     write_text(out / "plan.sha256", plan.digest(settings) + "\n")
     with (
-        server.running(settings.graph_dir) as uri,
+        server.running(settings.graph_dir, settings.data) as uri,
         local.serving(
             work / "tinker",
             seed,
@@ -63,8 +64,11 @@ async def _train(settings: Settings, seed: int, uri: str, work: Path, out: Path)
         with Writer(out / "episodes.jsonl") as practised, Writer(out / "dev.jsonl") as dev:
             dataset = Practice(settings, seed, world, renderer, practised.write, start)
             curve = DevCurve(settings, seed, world, renderer, dev, dataset)
-            await rl.main(_config(settings, log, dataset, curve))
-            final = checkpoint_utils.get_last_checkpoint(str(log))
+            # Once it is done it must not be called again: its last line may name a rolling checkpoint that it removed.
+            if _final(log) is None:
+                await rl.main(_config(settings, log, dataset, curve))
+            dataset.close()
+            final = _final(log)
             assert final is not None and final.state_path is not None and final.sampler_path is not None
             client = await tinker.ServiceClient().create_sampling_client_async(model_path=final.sampler_path)
             await curve(client, update=settings.train.updates)
@@ -74,6 +78,11 @@ async def _train(settings: Settings, seed: int, uri: str, work: Path, out: Path)
     write_jsonl(out / "updates.jsonl", _updates(out / "episodes.jsonl", read_jsonl(log / "metrics.jsonl")))
 
 
+def _final(log: Path) -> checkpoint_utils.CheckpointRecord | None:
+    """The finished run's checkpoint: the only one with weights for sampling."""
+    return checkpoint_utils.get_last_checkpoint(str(log), required_key="sampler_path") if log.exists() else None
+
+
 def _config(settings: Settings, log: Path, dataset: Practice, curve: DevCurve) -> rl.Config:
     t = settings.train
     return rl.Config(
@@ -81,7 +90,7 @@ def _config(settings: Settings, log: Path, dataset: Practice, curve: DevCurve) -
         model_name=str(settings.base_dir),
         recipe_name="executed_queries",
         renderer_name=settings.agent.renderer,
-        dataset_builder=PracticeBuilder(dataset=dataset),
+        dataset_builder=PracticeBuilder(dataset=lambda: dataset),
         learning_rate=t.learning_rate,
         lora_rank=t.lora_rank,
         loss_fn=t.loss,  # type: ignore[arg-type]  # one of the SDK's literals, checked in settings
@@ -113,6 +122,7 @@ class Practice(RLDataset):
     ):
         self.settings, self.seed, self.world, self.renderer, self.keep = settings, seed, world, renderer, keep
         self.next_update = start
+        self._bar = tqdm(total=settings.train.updates, initial=start, desc=f"seed {seed}", unit="update")
         self._questions = questions(settings, "train")
         random.Random(f"practice {seed}").shuffle(self._questions)
         needed = settings.train.updates * settings.train.groups
@@ -126,10 +136,15 @@ class Practice(RLDataset):
         return len(self._questions) // self.settings.train.groups
 
     def get_batch(self, index: int) -> list[EnvGroupBuilder]:
+        self._bar.update(index - self._bar.n)
         self.next_update = index + 1
         size = self.settings.train.groups
         label = Label(self.settings.run, f"trained-{self.seed}", self.seed, "train", update=index)
         return [self._group(q, label) for q in self._questions[index * size : (index + 1) * size]]
+
+    def close(self) -> None:
+        self._bar.update(self.settings.train.updates - self._bar.n)
+        self._bar.close()
 
     def _group(self, question: Question, label: Label) -> QuestionGroup:
         t = self.settings
@@ -138,10 +153,10 @@ class Practice(RLDataset):
 
 @chz.chz
 class PracticeBuilder(RLDatasetBuilder):
-    dataset: Any
+    dataset: Any  # a function, since the cookbook copies its configuration deeply
 
     async def __call__(self) -> tuple[RLDataset, RLDataset | None]:
-        return self.dataset, None
+        return self.dataset(), None
 
 
 class DevCurve(SamplingClientEvaluator):

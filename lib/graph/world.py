@@ -38,9 +38,7 @@ class CypherTool:
         try:
             shown = show(await self._reader.run(query, self._settings.shown_rows), self._settings)
         except QueryError as e:
-            error = e.kind
-            shown = f"error: {e.kind}" if self._settings.shown_errors == "kind" else f"error: {e.message}"
-            shown = shown[: self._settings.shown_characters]
+            error, shown = e.kind, show_error(e, self._settings)
         except Unavailable as e:
             self._attempt.fault = str(e)
             return simple_tool_result("the database is not available", should_stop=True)
@@ -100,6 +98,13 @@ def show(rows: Rows, settings: Agent) -> str:
     if len(text) > settings.shown_characters:
         text = text[: settings.shown_characters] + " ..."
     return text
+
+
+def show_error(e: QueryError, settings: Agent) -> str:
+    """An error as the model sees it: its kind in two words, or the database's own first line."""
+    if settings.shown_errors == "kind":
+        return e.kind
+    return f"error: {e.message}"[: settings.shown_characters]
 
 
 def _cell(value: Any) -> str:

@@ -266,6 +266,8 @@ class Inventor:
                 return rng.randint(value - 4, value + 4)
             digits = len(str(abs(value)))
             return rng.randint(10 ** (digits - 1) if digits > 1 else 1, 10**digits - 1)
+        if slot["kind"] == "date":
+            return f"{rng.randint(2009, 2014)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
         return re.sub(r"[A-Za-z]+|\d", lambda m: self._word(m[0], rng), str(value))
 
     def _word(self, like: str, rng: random.Random) -> str:
