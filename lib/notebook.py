@@ -33,6 +33,8 @@ from lib.settings import ROOT, SettingsError, load
 SHELLS = {"sh", "bash", "dash", "zsh", "fish"}
 GRACE = 10.0  # seconds for a kernel to close its database and files after an interrupt
 ADDRESS = re.compile(r" at 0x[0-9a-f]+(?=>)")
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+POINTED_AT = re.compile(r"^-+> *\d+ (.*)$", re.M)
 PERIOD = 0.5  # seconds between looks at the processes
 
 
@@ -166,8 +168,9 @@ def _failure(error: Exception, watch: Watch) -> str:
     if watch.stopping:
         return f"{watch.stopping}; start it again to go on"
     if isinstance(error, PapermillExecutionError):
-        lines = [line.strip() for line in error.source.splitlines() if line.strip() and not line.startswith("#")]
-        return f"failed in cell [{error.exec_count}] ({lines[0] if lines else ''})\n  {error.ename}: {error.evalue}"
+        traceback = ANSI.sub("", "\n".join(error.traceback))
+        line = POINTED_AT.search(traceback)  # the first one is the cell's, the rest is inside what it called
+        return f"failed in cell [{error.exec_count}] ({line[1] if line else ''})\n  {error.ename}: {error.evalue}"
     if isinstance(error, DeadKernelError):
         peak = f"{watch.peak / 2**30:.1f} GB"
         return f"lost its kernel; most often the machine ran out of memory (the step's peak was {peak})"

@@ -82,7 +82,7 @@ def test_a_failure_names_the_cell_and_keeps_the_notebook_as_far_as_it_got(tmp_pa
     with pytest.raises(notebook.StepError) as failed:
         notebook.run(source, tmp_path / "out.ipynb", {}, tmp_path / "timings", [])
     message = str(failed.value)
-    assert "step.ipynb failed in cell [2] (x = [1])" in message and "IndexError: list index out of range" in message
+    assert "step.ipynb failed in cell [2] (x[2])" in message and "IndexError: list index out of range" in message
     assert not (tmp_path / "out.ipynb").exists()
     assert "so far" in outputs(tmp_path / "timings" / "out.unfinished.ipynb")
     assert not json.loads((tmp_path / "timings" / "out.json").read_text())["finished"]
