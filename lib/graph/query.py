@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 import time
 from collections.abc import AsyncIterator
@@ -12,17 +13,23 @@ from typing import Any, NoReturn
 
 import neo4j
 from neo4j.exceptions import ClientError, DriverError, Neo4jError, ServiceUnavailable, SessionExpired, TransientError
-from neo4j.graph import Node, Path, Relationship
+from neo4j.graph import Node, Relationship
+from neo4j.graph import Path as Walk
 from neo4j.spatial import Point
 
 from lib.graph import server
+from lib.graph.literals import apart
+
+# A connection that breaks is met below, and said once; the driver would print each.
+logging.getLogger("neo4j.io").setLevel(logging.CRITICAL)
 
 CAP = 25_000  # rows that are counted at most
 LONGEST_QUERY = 20_000  # characters
 LONGEST_MESSAGE = 300  # characters
-GRACE = 5.0  # seconds after the server's own limit; what it hasn't stopped by then, it never will
+GRACE = 5.0  # seconds after the server's own limit, after which the caller gets an answer from us
+STUCK = 25.0  # seconds after that; what is marked as stopped and still runs then, will run for ever
+OURS = 60.0  # seconds for questions of our own
 RETURNS_WITHIN = 90.0  # seconds that a restarted server may take
-TRIES_ALONE = 2
 REMEMBERED = 20_000  # verdicts
 
 # Every clause that does more than read its own database starts with one of these words. A query without them is sent
@@ -110,6 +117,7 @@ class Reader:
         self._slots = asyncio.Semaphore(at_once)
         self._alone = asyncio.Lock()
         self._verdicts: dict[str, QueryError | None] = {}
+        self._watches: set[asyncio.Future[None]] = set()
         self._driver = neo4j.AsyncGraphDatabase.driver(
             uri,
             auth=server.auth(uri),
@@ -129,9 +137,16 @@ class Reader:
             raise Refused(f"The query has {len(query):,} characters; at most {LONGEST_QUERY:,} are allowed")
         if SUSPECT.search(query):
             await self._vet(query)
+        text, values = apart(query)
+        if values:
+            # What is wrong with a query is said of the query as it was sent.
+            with contextlib.suppress(QueryFailed):
+                return await self._persistently(text, limit, values=values)
         return await self._persistently(query, limit)
 
     async def close(self) -> None:
+        for watch in list(self._watches):
+            watch.cancel()
         await self._driver.close()
 
     # ------------------------------------------------------------ may it run?
@@ -140,7 +155,7 @@ class Reader:
         """What the server's parser says that the query is. Raises Refused and QueryFailed; the verdict is remembered."""
         if PREFIX.search(query):
             raise Refused("EXPLAIN and PROFILE are not allowed; send the query itself")
-        if USE.search(QUOTED.sub(" ' ", query)):
+        if USE.search(QUOTED.sub(lambda m: " " if m[0][0] == "/" else "''", query)):
             raise Refused("USE is not allowed; there is one graph, and it is chosen already")
         if query not in self._verdicts:
             while len(self._verdicts) >= REMEMBERED:
@@ -163,13 +178,15 @@ class Reader:
 
     # ------------------------------------------------------------ running it
 
-    async def _persistently(self, query: str, limit: int, explain: bool = False) -> Rows:
+    async def _persistently(
+        self, query: str, limit: int, explain: bool = False, values: dict[str, Any] | None = None
+    ) -> Rows:
         """Run it, again and alone when the server fell over or ran short of memory: company is nobody's fault."""
         last: QueryError | None = None
-        for attempt in range(1 + TRIES_ALONE):
+        for alone in (False, True):
             try:
-                async with self._slot(alone=attempt > 0):
-                    return await self._within_time(query, limit, explain)
+                async with self._slot(alone):
+                    return await self._within_time(query, limit, explain, values)
             except (ServiceUnavailable, SessionExpired, OSError):
                 await self._return_of_the_server()
                 last = QueryFailed("The query brought the database down", "memory error")
@@ -192,14 +209,14 @@ class Reader:
                 for _ in range(taken):
                     self._slots.release()
 
-    async def _within_time(self, query: str, limit: int, explain: bool) -> Rows:
+    async def _within_time(self, query: str, limit: int, explain: bool, values: dict[str, Any] | None) -> Rows:
         started = time.monotonic()
         try:
             async with asyncio.timeout(self.timeout + GRACE):
-                return await self._once(query, limit, explain)
+                return await self._once(query, limit, explain, values=values)
         except TimeoutError:
-            # A loop inside one expression goes on in the server for ever; its core is needed.
-            server.replace(self.uri)
+            self._watches.add(watch := asyncio.ensure_future(self._free_a_stuck_core()))
+            watch.add_done_callback(self._watches.discard)
             raise TimedOut(self._too_slow()) from None
         except (ClientError, TransientError) as e:
             self._blame(e, time.monotonic() - started)
@@ -210,11 +227,30 @@ class Reader:
         except Neo4jError as e:  # the server's own fault, as it says; the query brought it up all the same
             raise QueryFailed(_first_line(e), "error") from e
 
-    async def _once(self, query: str, limit: int, explain: bool) -> Rows:
+    async def _free_a_stuck_core(self) -> None:
+        """A loop inside one expression heeds no limit: replace the server, unless it was merely slow to stop."""
+        await asyncio.sleep(STUCK)
+        stuck = (
+            "SHOW TRANSACTIONS YIELD status, elapsedTime "
+            f"WHERE status STARTS WITH 'Terminated' AND elapsedTime.milliseconds > {1000 * (self.timeout + STUCK):.0f} "
+            "RETURN count(*)"
+        )
+        with contextlib.suppress(Neo4jError, DriverError, OSError):  # it fell over or was replaced meanwhile
+            if (await self._once(stuck, 1, timeout=OURS)).rows[0][0]:
+                server.replace(self.uri)
+
+    async def _once(
+        self,
+        query: str,
+        limit: int,
+        explain: bool = False,
+        timeout: float | None = None,
+        values: dict[str, Any] | None = None,
+    ) -> Rows:
         async with self._driver.session(
-            database=server.database(self.uri), default_access_mode=neo4j.READ_ACCESS, fetch_size=1000
+            database=server.database(self.uri), default_access_mode=neo4j.READ_ACCESS, fetch_size=CAP
         ) as session:
-            result = await session.run(neo4j.Query(query, timeout=self.timeout))
+            result = await session.run(neo4j.Query(query, timeout=timeout or self.timeout), values)
             if explain:
                 summary = await result.consume()
                 return Rows([], [[summary.query_type, sorted(set(_operators(summary.plan or {})))]], 1, False)
@@ -253,7 +289,7 @@ class Reader:
         while time.monotonic() < deadline:
             try:
                 async with asyncio.timeout(10):
-                    await self._driver.verify_connectivity(database=server.database(self.uri))
+                    await self._once("RETURN 1", 1, timeout=OURS)
                 return
             except (Neo4jError, DriverError, OSError, TimeoutError) as e:
                 problem = e
@@ -301,7 +337,7 @@ def _plain(value: Any) -> Any:
         return {k: _plain(v) for k, v in value.items()}
     if isinstance(value, Node | Relationship):
         return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, Path):
+    if isinstance(value, Walk):
         steps: list[Any] = [value.start_node]
         for relationship, node in zip(value.relationships, value.nodes[1:], strict=True):
             steps += [relationship, node]
