@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tinker
 import torch
+from small_models import END, VOCABULARY, lfm2, llama, qwen3
 from tinker import types
 
 from lib.backends import decoder, local, rollout_key
@@ -20,7 +21,6 @@ from lib.backends.hf_sampling import HFSampler
 from lib.backends.prefix_cache import BLOCK, BlockPool, prefix_hashes
 from lib.backends.requests import draw
 from lib.backends.sampler import FastSampler
-from small_models import END, VOCABULARY, lfm2, llama, qwen3
 
 Answer = tuple[tuple[int, ...], bytes, str]
 
@@ -60,6 +60,7 @@ def answer(response: Any) -> Answer:
 
 def fresh(folder: Path, root: Path, requests: list[tuple[str, list[int]]]) -> dict[str, Answer]:
     """Answers of a new service that gets all requests at once, in this order."""
+    service: Any
     with local.serving(root, seed=3) as service:
         client = service.create_sampling_client(base_model=str(folder)).result()
         futures = [(key, ask(client, key, prompt)) for key, prompt in requests]
@@ -73,7 +74,7 @@ def test_company_and_order_of_arrival_change_no_bit(folders: dict[str, Path], tm
     crowd = fresh(folders[name], tmp_path, requests)
     shuffled = random.Random(1).sample(requests, len(requests))
     assert fresh(folders[name], tmp_path, shuffled) == crowd
-    for key, prompt in requests[:6]:
+    for key, prompt in requests[:3]:
         assert fresh(folders[name], tmp_path, [(key, prompt)]) == {key: crowd[key]}
     assert len({crowd[f"r{i}"] for i in range(0, 100, 3)}) > 20  # the group's samples differ among themselves
 
@@ -148,6 +149,7 @@ def test_other_seeds_rollouts_and_weights_draw_otherwise(client: Any, folders: d
     one = answer(ask(client, "a", prompt).result())
     assert answer(ask(client, "a", prompt).result()) == one  # asked again in the same rollout: the same answer
     assert answer(ask(client, "b", prompt).result()) != one
+    service: Any
     with local.serving(tmp_path / "other", seed=4) as service:
         other = service.create_sampling_client(base_model=str(folders["lfm2"])).result()
         assert answer(ask(other, "a", prompt).result()) != one
@@ -255,6 +257,7 @@ def test_memory_stays_within_its_limit_and_changes_no_bit(
     ample = fresh(folders["lfm2"], tmp_path, requests)
     limit = 2**20
     monkeypatch.setattr("lib.backends.service.CACHE_BYTES", limit)
+    service: Any
     with local.serving(tmp_path / "tight", seed=3) as service:
         client = service.create_sampling_client(base_model=str(folders["lfm2"])).result()
         futures = [(key, ask(client, key, prompt)) for key, prompt in requests]
@@ -262,7 +265,7 @@ def test_memory_stays_within_its_limit_and_changes_no_bit(
         pool = client.sampler.pool
         assert sum(t.numel() * 4 for t in pool.tables) <= limit
         kept = sum(len(e.blocks) for e in pool.finished.values())
-        assert 0 < kept and len(pool.free) + kept >= pool.blocks - 1
+        assert kept > 0 and len(pool.free) + kept >= pool.blocks - 1
         while pool.finished:
             pool.drop(next(iter(pool.finished.values())))
         assert sorted(pool.free) == list(range(1, pool.blocks)) and not pool.index
@@ -305,6 +308,7 @@ def test_products_at_one_shape_do_not_depend_on_the_other_rows() -> None:
 
 
 def test_which_models_are_fast(folders: dict[str, Path], tmp_path: Path) -> None:
+    service: Any
     with local.serving(tmp_path, seed=0) as service:
         for folder in folders.values():
             weights = service.create_sampling_client(base_model=str(folder)).result().weights
