@@ -288,7 +288,7 @@ class Reader:
         problem: Exception | None = None
         while time.monotonic() < deadline:
             try:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(OURS):
                     await self._once("RETURN 1", 1, timeout=OURS)
                 return
             except (Neo4jError, DriverError, OSError, TimeoutError) as e:

@@ -211,7 +211,7 @@ class _Site(Plan):
         names_due = max(BADGE_FLOOR, round(BADGE_NAMES * self.scale**BADGE_GROWTH))
         names = Prose(draw).distinct("badge", names_due)
         common = Weighted([1 / (rank + 1.2) ** 1.1 for rank in range(len(names))])
-        planned = []
+        planned: list[tuple[int, int, int]] = []
         had: set[tuple[int, int]] = set()
         while len(planned) < self.n["badges"]:
             u, b = max(1, self.asks.any(draw)), common.any(draw)

@@ -108,7 +108,7 @@ class Plan:
         described = sorted(draw.sample(range(tags), round(EXCERPT_SHARE * tags)))
         asked = sorted(int(SPAN * (0.001 + 0.998 * draw.random() ** 0.75)) for _ in range(questions))
         plan: list[tuple[int, int, int]] = [(time, QUESTION, q) for q, time in enumerate(asked)]
-        popular = Weighted([0.35 + tail(draw, 1.6) for _ in range(questions)])
+        popular = Weighted([0.35 + min(tail(draw, 1.6), 60) for _ in range(questions)])
         for _ in range(answers):
             q = popular.any(draw)
             delay = int(min(draw.lognormvariate(10.5, 2.2), 0.9 * (SPAN - asked[q]))) + 60
