@@ -105,7 +105,7 @@ class Rollout(EnvFromMessageEnv):
         self.conversation = conversation
         self.key = key
 
-    async def initial_observation(self):  # type: ignore[no-untyped-def]  # the base class's union
+    async def initial_observation(self):
         # Each rollout is a task of its own, so the key reaches this rollout's sampling calls and no other's.
         rollout_key.set(self.key)
         return await super().initial_observation()

@@ -93,7 +93,7 @@ def _config(settings: Settings, log: Path, dataset: Practice, curve: DevCurve) -
         dataset_builder=PracticeBuilder(dataset=lambda: dataset),
         learning_rate=t.learning_rate,
         lora_rank=t.lora_rank,
-        loss_fn=t.loss,  # type: ignore[arg-type]  # one of the SDK's literals, checked in settings
+        loss_fn=t.loss,
         max_tokens=settings.agent.max_tokens,
         temperature=1.0,
         max_steps=t.updates,

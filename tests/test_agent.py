@@ -4,13 +4,13 @@ import asyncio
 import json
 
 import pytest
-from lib.graph.query import Reader
 from tinker_cookbook.completers import TokenCompleter, TokensWithLogprobs
 from tinker_cookbook.renderers import get_renderer
 from tinker_cookbook.rl.rollouts import do_group_rollout
 
 from lib import tiny
 from lib.agent import EnvironmentFault, Label, QuestionGroup
+from lib.graph.query import Reader
 from lib.graph.world import CypherWorld
 from lib.settings import load
 
