@@ -142,10 +142,9 @@ class QuestionGroup(EnvGroupBuilder):
         settings: Agent,
         label: Label,
         keep: Callable[[Episode], None] | None = None,
-        first_sample: int = 0,
     ):
         self.question, self.size, self.world, self.renderer = question, size, world, renderer
-        self.settings, self.label, self.keep, self.first_sample = settings, label, keep, first_sample
+        self.settings, self.label, self.keep = settings, label, keep
 
     async def make_envs(self) -> Sequence[Env]:
         return [
@@ -156,7 +155,7 @@ class QuestionGroup(EnvGroupBuilder):
                 self.settings,
                 key=f"{self.label.run}/{self.label.seed}/{self.label.episode_id(self.question, sample)}",
             )
-            for sample in range(self.first_sample, self.first_sample + self.size)
+            for sample in range(self.size)
         ]
 
     async def compute_group_rewards(
@@ -164,7 +163,7 @@ class QuestionGroup(EnvGroupBuilder):
     ) -> list[tuple[float, Metrics]]:
         episodes = await asyncio.gather(
             *[
-                self._episode(trajectory, env, self.first_sample + i)
+                self._episode(trajectory, env, i)
                 for i, (trajectory, env) in enumerate(zip(trajectory_group, env_group, strict=True))
             ]
         )

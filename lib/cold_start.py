@@ -42,7 +42,8 @@ DONE = "done"
 def cold_start(settings: Settings) -> dict[str, Any]:
     """Write data/runs/<run>/base (model and tokenizer), system_prompt.txt and base.json; return the latter.
 
-    A killed run goes on from its last checkpoint; the demonstrations' results are kept beside it.
+    A killed run keeps the demonstrations' results and starts the lessons over: a few minutes, and the cookbook's
+    supervised loop, resumed, would train a batch twice.
     """
     work = settings.data / "work" / settings.run / "cold-start"
     work.mkdir(parents=True, exist_ok=True)
@@ -52,9 +53,10 @@ def cold_start(settings: Settings) -> dict[str, Any]:
         if not taught.exists():
             write_jsonl(taught, loop.run(_teach(demonstrations, uri, settings)))
         lessons = read_jsonl(taught)
+        for begun in ("random", "log", "tinker"):
+            shutil.rmtree(work / begun, ignore_errors=True)
         start = work / "random"
-        if not start.exists():
-            _initial_model(start, lessons, settings)
+        _initial_model(start, lessons, settings)
         state = _supervise(start, lessons, work, settings)
         _export(start, state, work, settings.base_dir)
         facts = _facts(lessons, work, settings)
@@ -175,8 +177,16 @@ class Lessons(SupervisedDataset):
         old = lesson["slots"]
         new = self._inventor.slots(old, rng)
         turns = [(teacher.fill(t["query"], new), teacher.replace_values(t["shown"], old, new)) for t in lesson["turns"]]
-        messages = conversation(self._world, teacher.fill(lesson["wording"], new), turns)
+        wording = thinned(lesson["wording"], self._settings.dropped_words, rng)
+        messages = conversation(self._world, teacher.fill(wording, new), turns)
         return conversation_to_datum(messages, self._renderer, max_length=None)
+
+
+def thinned(wording: str, share: float, rng: random.Random) -> str:
+    """A wording with some of its words left out, in every second use; slots stay."""
+    if rng.random() < 0.5:
+        return wording
+    return " ".join(w for w in wording.split(" ") if "{" in w or rng.random() >= share)
 
 
 def _length(lesson: dict[str, Any]) -> int:
@@ -206,7 +216,6 @@ def _supervise(start: Path, lessons: list[dict[str, Any]], work: Path, settings:
         lr_schedule="linear",
         adam_beta2=settings.cold_start.adam_beta2,
         save_every=0,
-        rolling_save_every=100,
         eval_every=0,
         ttl_seconds=None,
     )

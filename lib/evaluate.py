@@ -1,4 +1,4 @@
-"""Runs arms over question sets into episode files; knows nothing of Cypher and nothing of which backend serves the model."""
+"""Runs arms over question sets into episode files, and proves with two scripted agents that the path to a score is sound."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import shutil
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from tinker_cookbook.rl.rollouts import do_group_rollout
 from tqdm import tqdm
 
 from lib import graph, loop
-from lib.agent import Label, Question, QuestionGroup, World
+from lib.agent import EnvironmentFault, Label, Question, QuestionGroup, World
 from lib.backends import local
 from lib.backends.tokenizer import lock_tokenizer
 from lib.episodes import Episode, Writer
@@ -28,7 +29,7 @@ from lib.files import read_jsonl, write_json
 from lib.graph import server
 from lib.graph.query import Reader
 from lib.graph.world import CypherWorld
-from lib.settings import Settings, load
+from lib.settings import Settings, SettingsError, load
 
 SETS = ("held_out_instances", "held_out_structures")
 GROUPS_AT_ONCE = 48  # enough to fill the sampler's rows; the database has a limit of its own
@@ -68,17 +69,24 @@ async def rollouts(
     done: frozenset[str] = frozenset(),
     what: str = "",
 ) -> None:
-    """`samples` episodes of each question, handed to `keep`; questions whose episodes are all in `done` are passed over.
+    """`samples` episodes of each question, handed to `keep`, but for those in `done`.
+
+    A question of which some are done is played again whole, the others being part of its group: its draws are keyed,
+    so what was kept is what would come again.
 
     Raises EnvironmentFault where the world fails: what was kept stays, and the next start goes on from there.
     """
     gate = asyncio.Semaphore(GROUPS_AT_ONCE)
     bar = tqdm(total=len(asked) * samples, desc=what or label.arm, unit="episode")
 
+    def new(episode: Episode) -> None:
+        if episode.id not in done:
+            keep(episode)
+
     async def one(question: Question) -> None:
         async with gate:
             if not all(label.episode_id(question, s) in done for s in range(samples)):
-                group = QuestionGroup(question, samples, world, renderer, settings.agent, label, keep)
+                group = QuestionGroup(question, samples, world, renderer, settings.agent, label, new)
                 await do_group_rollout(group, policy(question))
             bar.update(samples)
 
@@ -162,7 +170,7 @@ async def arm_client(settings: Settings, arm: str, work: Path) -> tinker.Samplin
 
 
 async def dev_rate(settings: Settings, uri: str) -> float:
-    """The base model's share of strictly right answers on the dev questions, one sample each at the set temperature."""
+    """The base model's share of strictly right answers on the dev questions, at the set temperature."""
     kept: list[Episode] = []
     with local.serving(settings.data / "work" / settings.run / "dev", SAMPLER_SEED):
         client = await tinker.ServiceClient().create_sampling_client_async(base_model=str(settings.base_dir))
@@ -250,8 +258,15 @@ async def _validate(settings: Settings, uri: str) -> dict[str, dict[str, float]]
     return rates
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["validate"], help="validate: oracle and null agents over every evaluation set")
     parser.parse_args()
-    print(json.dumps(validate(load()), indent=1))
+    try:
+        print(json.dumps(validate(load()), indent=1))
+    except (AssertionError, SettingsError, server.ServerError, EnvironmentFault, OSError, ValueError) as e:
+        sys.exit(f"validate: {e}")
+
+
+if __name__ == "__main__":
+    main()

@@ -60,6 +60,7 @@ class ColdStart:
     learning_rate: float = _number(above=0)
     adam_beta2: float = _number(above=0, most=0.9999)
     seed: int = _number(least=0)
+    dropped_words: float = _number(least=0, most=0.9)
     wrong_least: float = _number(least=0, most=1)  # share of first queries that are wrong, easiest structure
     wrong_most: float = _number(least=0, most=1)  # and hardest
     wrong_visibly: float = _number(least=0, most=1)  # of these, how many fail in a way that the rows show

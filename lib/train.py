@@ -28,7 +28,7 @@ from lib.files import read_jsonl, write_json, write_jsonl, write_text
 from lib.graph import server
 from lib.settings import Settings
 
-RESUME_EVERY = 5  # updates between checkpoints that a killed run goes on from
+RESUME_EVERY = 5  # updates, at least, between checkpoints that a killed run goes on from
 
 
 def train(settings: Settings, seed: int) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
     """
     out = settings.train_dir(seed)
     work = settings.data / "work" / settings.run / f"train-seed-{seed}"
-    write_text(out / "plan.sha256", plan.digest(settings) + "\n")
+    _keep_to_plan(out / "plan.sha256", plan.digest(settings))
     with (
         server.running(settings.graph_dir, settings.data) as uri,
         local.serving(
@@ -52,6 +52,16 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
     ):
         loop.run(_train(settings, seed, uri, work, out))
     return json.loads((out / "checkpoint.json").read_text())
+
+
+def _keep_to_plan(record: Path, digest: str) -> None:
+    """Note the plan that a run is made under; one that was begun under another plan can't go on under this one."""
+    if record.exists() and record.read_text().strip() != digest and (record.parent / "episodes.jsonl").exists():
+        raise ValueError(
+            f"{record.parent} was begun under another plan ({record.read_text().strip()[:12]}, now {digest[:12]}): "
+            "choose another `run` name, or remove that folder to start over"
+        )
+    write_text(record, digest + "\n")
 
 
 async def _train(settings: Settings, seed: int, uri: str, work: Path, out: Path) -> None:
@@ -76,6 +86,7 @@ async def _train(settings: Settings, seed: int, uri: str, work: Path, out: Path)
             dev.finish()
     _keep_checkpoint(work / "tinker", final.state_path, final.sampler_path, out)
     write_jsonl(out / "updates.jsonl", _updates(out / "episodes.jsonl", read_jsonl(log / "metrics.jsonl")))
+    shutil.rmtree(work)
 
 
 def _final(log: Path) -> checkpoint_utils.CheckpointRecord | None:
@@ -101,11 +112,17 @@ def _config(settings: Settings, log: Path, dataset: Practice, curve: DevCurve) -
         evaluator_builders=[lambda: curve],
         eval_every=t.dev_every,
         save_every=0,
-        rolling_save_every=RESUME_EVERY,
+        rolling_save_every=_resume_every(t.updates),
         ttl_seconds=None,
         num_groups_to_log=0,  # its trees of HTML and JSON took tens of MB a run; the episodes hold it all
         rollout_json_export=False,
     )
+
+
+def _resume_every(updates: int) -> int:
+    """How often to keep a checkpoint: never after the last update, or a run that is killed between that one and the
+    final one would find its work done, and the cookbook would never write the final one."""
+    return next(every for every in range(RESUME_EVERY, RESUME_EVERY + updates + 2) if updates % every)
 
 
 class Practice(RLDataset):
@@ -195,14 +212,17 @@ def _forget_after(path: Path, update: int) -> None:
     if path.exists():
         with Writer(path):
             pass  # repairs a torn last line
-        write_jsonl(path, [line for line in read_jsonl(path) if line["update"] < update])
+        kept = [e.line() for e in read(path) if e.update is not None and e.update < update]
+        part = path.with_name(path.name + ".part")
+        part.write_bytes(b"".join(kept))
+        part.replace(path)
 
 
 def _keep_checkpoint(root: Path, state: str, sampler_path: str, out: Path) -> None:
-    """Copy the final checkpoint, and no other, beside the episodes; its paths stay valid under the new root."""
+    """Copy the final checkpoint, and no other, beside the episodes."""
     half = out / "checkpoint.part"
     shutil.rmtree(half, ignore_errors=True)
-    local.copy_checkpoints(root, [state, sampler_path], half)
+    state, sampler_path = local.copy_checkpoints(root, [state, sampler_path], half)
     shutil.rmtree(out / "checkpoint", ignore_errors=True)
     half.rename(out / "checkpoint")
     write_json(out / "checkpoint.json", {"state": state, "sampler": sampler_path})

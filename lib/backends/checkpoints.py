@@ -68,14 +68,18 @@ class Checkpoints:
         stored = os.path.relpath(base.resolve(), self.root) if base.is_dir() else run.base_model
         write_json(self.root / run_id / "run.json", {**asdict(run), "base_model": stored})
 
-    def copy(self, path: str, other: Checkpoints) -> None:
-        """Put a checkpoint under another root, where its path is the same. Raises ValueError where there is none."""
-        run_id, kind, _ = self.parse(path)
+    def copy(self, path: str, other: Checkpoints, run_id: str) -> str:
+        """Put a checkpoint under another root, as one of run `run_id` there; returns its path there.
+
+        Raises ValueError where there is none.
+        """
+        run, kind, name = self.parse(path)
         file = self.file(path)
-        other._describe(run_id, self.run(run_id))
+        other._describe(run_id, self.run(run))
         target = other.root / run_id / kind / file.name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
+        return f"tinker://{run_id}/{kind}/{name}"
 
     def run(self, run_id: str) -> Run:
         """Raises ValueError for an unknown run."""

@@ -208,14 +208,14 @@ def export(root: Path, path: str, folder: Path) -> None:
                 shutil.copyfile(file, Path(folder) / file.name)
 
 
-def copy_checkpoints(root: Path, paths: list[str], other: Path) -> None:
-    """Copy single checkpoints, with what is known of their runs, under another root; their paths stay the same.
+def copy_checkpoints(root: Path, paths: list[str], other: Path) -> list[str]:
+    """Copy checkpoints of one run, with what is known of it, under another root; returns their paths there.
 
+    The run is the first one there, whatever its number was: a run that was resumed leaves the bytes of one that wasn't.
     Raises tinker.TinkerError for a missing checkpoint.
     """
     source, target = Checkpoints(Path(root)), Checkpoints(Path(other))
-    for path in paths:
-        try:
-            source.copy(path, target)
-        except ValueError as e:
-            raise refused(str(e)) from e
+    try:
+        return [source.copy(path, target, "run-0000") for path in paths]
+    except ValueError as e:
+        raise refused(str(e)) from e

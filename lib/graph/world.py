@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from tinker_cookbook.tool_use import ToolResult, simple_tool_result, tool
 
 from lib.agent import Attempt, EnvironmentFault, Question, Verdict
 from lib.graph.query import QueryError, Reader, Rows, Unavailable
-from lib.reward import score
+from lib.reward import digest, score
 from lib.settings import Agent
 
 CONVENTIONS = """You answer questions about a graph database by querying it with Cypher 25.
@@ -39,8 +38,10 @@ class CypherTool:
             shown = show(await self._reader.run(query, self._settings.shown_rows), self._settings)
         except QueryError as e:
             error, shown = e.kind, show_error(e, self._settings)
-        except Unavailable as e:
-            self._attempt.fault = str(e)
+        except UnicodeEncodeError:
+            error = shown = "syntax error"  # half a character, which no text can hold
+        except Exception as e:  # not the query's doing: the cookbook would tell the model that its call had failed
+            self._attempt.fault = f"{type(e).__name__}: {e}" if not isinstance(e, Unavailable) else str(e)
             return simple_tool_result("the database is not available", should_stop=True)
         self._attempt.calls.append({"query": query, "shown": shown, "error": error})
         return simple_tool_result(shown)
@@ -75,17 +76,13 @@ class CypherWorld:
             try:
                 result = await self.reader.run(query, self.settings.row_cap)
                 rows, total = result.rows, result.total
-            except QueryError:
-                query = None  # it ran once and doesn't any more (too slow this time, say): nothing to score
+            except QueryError:  # it ran a moment ago, but too slowly to run again: no rows, so a wrong answer
+                return Verdict(query, [], 0, None, score(None, question["rows"]))
             except Unavailable as e:
                 raise EnvironmentFault(str(e)) from e
-        digest = None
-        if query is not None:
-            digest = hashlib.sha256(json.dumps(rows, sort_keys=True, ensure_ascii=False).encode()).hexdigest()[:16]
-        return Verdict(query, rows, total, digest, score(rows, question["rows"]) if query else NOTHING)
-
-
-NOTHING = score([], [["no query ran"]])
+        if query is None:
+            return Verdict(None, [], 0, None, score(None, question["rows"]))
+        return Verdict(query, rows, total, digest(rows), score(rows, question["rows"]))
 
 
 def show(rows: Rows, settings: Agent) -> str:
