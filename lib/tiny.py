@@ -41,7 +41,7 @@ def build_tokenizer(
     """
     words, fragments = _forms(sentences, WORD), _forms([*queries, *shown], CYPHER)
     pieces = _pieces(names)
-    whole = [system, CALL, CALL_END, SHOWN, SHOWN_END, *CHAT]
+    whole = [*filter(None, [system]), CALL, CALL_END, SHOWN, SHOWN_END, *CHAT]
     signs = [" " + s for s in "(='>,;|<"]
     vocabulary = dict.fromkeys(
         ["<pad>", *whole, *map(chr, range(32, 127)), "\n", *words, *fragments, *signs, *pieces]
