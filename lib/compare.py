@@ -35,6 +35,7 @@ def compare(settings: Settings) -> dict[str, Any]:
     episode is damaged or there twice.
     """
     planned = plan.read(settings)
+    must_be_computable(planned)
     arms = load_arms(settings, planned)
     questions = {
         question["id"]: question for name in planned["sets"] for question in read_jsonl(_questions(settings, name))
@@ -61,6 +62,17 @@ def compare(settings: Settings) -> dict[str, Any]:
     return results
 
 
+def must_be_computable(planned: dict[str, Any]) -> None:
+    """Raises CompareError where the plan's endpoints are others than those computed here, PlanError for its confidence."""
+    for name, computed in (("first_endpoint", plan.FIRST_TEST), ("second_endpoint", plan.SECOND_TEST)):
+        wanted = {key: planned[name][key] for key in computed}
+        if wanted != computed:
+            raise CompareError(
+                f"the plan's {name} is {wanted}, but what is computed is {computed}: write the plan anew"
+            )
+    plan.confident(planned["first_endpoint"]["confidence"])
+
+
 def load_arms(settings: Settings, planned: dict[str, Any]) -> Arms:
     """All evaluation episodes by set and decoding, with the pooled arm `trained` beside the seeds' own."""
     trained = [f"trained-{seed}" for seed in planned["seeds"]]
@@ -83,7 +95,7 @@ def load_arms(settings: Settings, planned: dict[str, Any]) -> Arms:
     if empty:
         raise CompareError(f"every episode of {'; '.join(empty)} was lost to faults: evaluate again")
     for key in ((plan.FIRST_SET, "sampled"), (plan.FIRST_SET, "greedy")):
-        missing = [name for name in ("base", "control", ALL) if not (key in arms and name in arms[key])]
+        missing = [name for name in ("base", "control", ALL, *trained) if not (key in arms and name in arms[key])]
         if missing:
             raise CompareError(f"no {key[1]} episodes on {key[0]} of {', '.join(missing)}: run 5_evaluate to its end")
     return arms
@@ -268,13 +280,18 @@ def objections(results: dict[str, Any], planned: dict[str, Any]) -> list[str]:
     found, checked = [], results["checks"]
     if not checked["plan"]["stands"]:
         found.append("the plan doesn't stand (" + "; ".join(checked["plan"]["differences"]) + ")")
-    if any(key.startswith(f"{plan.FIRST_SET}, sampled") for key in checked["missing"]):
-        found.append(f"episodes of {plan.FIRST_SET} are missing")
+    for decode in ("sampled", "greedy"):
+        if any(key.startswith(f"{plan.FIRST_SET}, {decode}") for key in checked["missing"]):
+            found.append(f"{decode} episodes of {plan.FIRST_SET} are missing")
     for name, arm in results["arms"][plan.FIRST_SET]["sampled"].items():
         share = arm["faulty"] / max(1, arm["faulty"] + arm["episodes"])
         if share > planned["faults"]["most"]:
             found.append(f"{share:.1%} of the episodes of {name} were lost to faults")
-    if checked["validate"] is not None and not sound(checked["validate"]):
+    validated = checked["validate"] or {}
+    unchecked = [name for name in planned["sets"] if name not in validated]
+    if unchecked:
+        found.append(f"validate.json doesn't say whether the scoring of {' and '.join(unchecked)} is sound")
+    if not sound(validated):
         found.append("the oracle doesn't score one, or the null agent not zero")
     return found
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from lib import bootstrap
+from lib import bootstrap, episodes
 from lib.episodes import Episode
 
-OUTCOMES = ("strict", "form", "wrong", "wrong_turns", "no_query")
+OUTCOMES = tuple(outcome for outcome in episodes.OUTCOMES if outcome != "error")
 SCORES = ("strict", "lenient", "lenient_literal", "f1")
 
 
@@ -238,12 +238,25 @@ def changes(before: Arm, after: Arm) -> list[dict[str, Any]]:
 
 
 def equivalence(before: Arm, after: Arm, margin: float, test: Method) -> dict[str, Any]:
-    """Two one-sided tests that the strict rates differ by less than the margin; see bootstrap.equivalence."""
+    """Two one-sided tests that the strict rates differ by less than the margin; see bootstrap.equivalence.
+
+    Where there are few structures, both intervals must lie within the margin, and low and high are their outer ends, as
+    in `difference`. confidence: that of the interval, 2 * test.confidence - 1.
+    """
     questions = shared(before, after)
     left, right = (per_question(arm.scores(questions, "strict")) for arm in (before, after))
     clusters, alpha = structures(after, questions), 1 - test.confidence
-    found = bootstrap.equivalence(left, right, margin, clusters, test.resamples, test.seed, alpha)
-    return {"delta": found.delta, "low": found.low, "high": found.high, "margin": margin, "holds": found.equivalent}
+    found = [bootstrap.equivalence(left, right, margin, clusters, test.resamples, test.seed, alpha)]
+    if len(set(clusters)) < bootstrap.FEW_CLUSTERS:
+        found.append(bootstrap.equivalence(left, right, margin, None, test.resamples, test.seed, alpha))
+    return {
+        "delta": found[0].delta,
+        "low": min(one.low for one in found),
+        "high": max(one.high for one in found),
+        "confidence": 1 - 2 * alpha,
+        "margin": margin,
+        "holds": all(one.equivalent for one in found),
+    }
 
 
 def by_structure(before: Arm, after: Arm) -> list[dict[str, Any]]:

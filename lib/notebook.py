@@ -13,9 +13,11 @@ import re
 import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ GRACE = 10.0  # seconds for a kernel to close its database and files after an in
 ADDRESS = re.compile(r" at 0x[0-9a-f]+(?=>)")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 POINTED_AT = re.compile(r"^-+> *\d+ (.*)$", re.M)
+SOCKET_PATH = 100  # characters; the shortest limit of the systems is 104, with the closing zero
 PERIOD = 0.5  # seconds between looks at the processes
 
 
@@ -76,7 +79,7 @@ def _execute(source: Path, out: Path, parameters: dict[str, Any]) -> None:
     os.environ.setdefault("TQDM_MININTERVAL", "0.5" if sys.stderr.isatty() else "30")
     os.environ.setdefault("PYTHONWARNINGS", "ignore:IProgress not found")  # tqdm: there are no widgets, on purpose
     os.environ.setdefault("TQDM_NCOLS", str(min(100, shutil.get_terminal_size().columns)))
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _sockets() as sockets:
         warnings.simplefilter("ignore")
         papermill.execute_notebook(
             str(source),
@@ -86,8 +89,18 @@ def _execute(source: Path, out: Path, parameters: dict[str, Any]) -> None:
             cwd=str(ROOT),
             progress_bar=False,
             stderr_file=sys.stderr,  # as it comes
-            config=Config({"KernelManager": {"transport": "ipc"}}),  # no port that others could connect to
+            # no port that others could connect to; `ip` is then the beginning of the sockets' path
+            config=Config({"KernelManager": {"transport": "ipc", "ip": str(sockets / "k")}}),
         )
+
+
+@contextlib.contextmanager
+def _sockets() -> Iterator[Path]:
+    """A fresh folder for the kernel's sockets, which would else stay behind in the working directory."""
+    usual = tempfile.gettempdir()
+    folder = "/tmp" if len(usual) + len("/kernel-12345678/k-99999") > SOCKET_PATH else usual
+    with tempfile.TemporaryDirectory(prefix="kernel-", dir=folder, ignore_cleanup_errors=True) as made:
+        yield Path(made)
 
 
 def normalise(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:

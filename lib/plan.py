@@ -24,11 +24,20 @@ from lib.settings import ROOT, Settings, SettingsError, load
 
 FIRST_SET = "held_out_instances"
 APART_SET = "held_out_structures"
+FIRST_TEST = {"set": FIRST_SET, "score": "strict", "decode": "sampled", "contrast": ["control", "trained"]}
+SECOND_TEST = {**FIRST_TEST, "decode": "greedy"}
 QUESTION_FILES = ("train", "dev", FIRST_SET, APART_SET, "demonstrations")
 FAULTY_MOST = 0.02  # share of episodes lost to faults outside the model, above which no success is claimed
 STRUCTURE_CORRELATION = 0.1  # assumed likeness of gains within a structure, for the power calculation alone
 WANTED_POWER = 0.8
 
+FEW_STRUCTURES = (
+    f"of fewer than {FEW_CLUSTERS} structures, the outer ends of that interval and of the one over questions"
+)
+FAULT_RULE = (
+    "a fault outside the model stops a step, which goes on from there when it is repeated, so that no episode is written "
+    "for it; an episode that is marked as ended by such a fault is left out and counted all the same"
+)
 QUESTION = (
     "Does a model that already writes some queries answer questions about a graph database better after practice that is "
     "rewarded only by the rows its last query returns, by how much, and what is the gain made of?"
@@ -70,9 +79,13 @@ def read(settings: Settings) -> dict[str, Any]:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise PlanError(f"{file} is missing: write it before training, with `python -m lib.plan`") from None
+        raise PlanError(
+            f"{_name(settings, file)} is missing: write it before training, with `python -m lib.plan`"
+        ) from None
     except (json.JSONDecodeError, UnicodeDecodeError) as problem:
-        raise PlanError(f"{file} is damaged ({problem}): put back the file that training started with") from None
+        raise PlanError(
+            f"{_name(settings, file)} is damaged ({problem}): put back the file that training started with"
+        ) from None
 
 
 def digest(settings: Settings) -> str:
@@ -85,7 +98,8 @@ def digest(settings: Settings) -> str:
     found = _edited(settings, plan) + _differences(plan, make(settings))
     if found:
         raise PlanError(
-            f"{path(settings)} doesn't hold for this training: {'; '.join(found)}. Write it anew before training"
+            f"{_name(settings, path(settings))} doesn't hold for this training: {'; '.join(found)}. Write it anew before "
+            "training"
         )
     return plan["digest"]
 
@@ -128,14 +142,20 @@ def check(settings: Settings) -> list[str]:
     recorded = _recorded(settings)
     for seed in plan.get("seeds", []):
         if seed not in recorded:
-            found.append(f"training of seed {seed} recorded no plan ({_record(settings, seed)} is missing)")
+            found.append(
+                f"training of seed {seed} recorded no plan ({_name(settings, _record(settings, seed))} is missing)"
+            )
         elif recorded[seed] != plan.get("digest"):
             found.append(f"seed {seed} was trained under another plan ({recorded[seed][:12]} instead of this one)")
     return found
 
 
 def make(settings: Settings) -> dict[str, Any]:
-    """The plan's content, with its digest. Raises PlanError where a question file or the base model is missing."""
+    """The plan's content, with its digest.
+
+    Raises PlanError where a question file or the base model is missing, or where the confidence allows no equivalence.
+    """
+    confident(settings.test.confidence)
     questions = {name: _questions(settings, name) for name in (FIRST_SET, APART_SET)}
     test = settings.test
     plan: dict[str, Any] = {
@@ -144,26 +164,20 @@ def make(settings: Settings) -> dict[str, Any]:
         "arms": ARMS,
         "sets": questions,
         "first_endpoint": {
-            "set": FIRST_SET,
-            "score": "strict",
-            "decode": "sampled",
+            **FIRST_TEST,
             "samples": settings.evaluate.samples,
             "temperature": settings.evaluate.temperature,
-            "contrast": ["control", "trained"],
             "seeds": "pooled",
             "method": "paired bootstrap over questions, resampled by structure, percentile interval",
-            "few_structures": f"of fewer than {FEW_CLUSTERS} structures, the wider of that and the one over questions",
+            "few_structures": FEW_STRUCTURES,
             "bar": test.bar,
             "confidence": test.confidence,
             "resamples": test.resamples,
             "success": "the gain is at least the bar and its interval lies above zero",
         },
         "second_endpoint": {
-            "set": FIRST_SET,
-            "score": "strict",
-            "decode": "greedy",
+            **SECOND_TEST,
             "samples": 1,
-            "contrast": ["control", "trained"],
             "why": "practice at a temperature can look like mere cooling; a greedy answer can't be cooled further",
         },
         "equivalence": {
@@ -173,9 +187,12 @@ def make(settings: Settings) -> dict[str, Any]:
             "contrast": ["base", "control"],
             "margin": test.margin,
             "method": "two one-sided tests, each at one minus the confidence, by the same bootstrap",
+            "few_structures": FEW_STRUCTURES,
+            "interval": "at twice the confidence less one, which is what two one-sided tests come to",
+            "interval_confidence": round(2 * test.confidence - 1, 6),
         },
         "faults": {
-            "rule": "episodes ended by a fault outside the model are left out and counted",
+            "rule": FAULT_RULE,
             "most": FAULTY_MOST,
         },
         "checkpoint": "the last one; the curve on dev questions chooses none",
@@ -184,8 +201,8 @@ def make(settings: Settings) -> dict[str, Any]:
         "seeds": list(settings.train.seeds),
         "settings": _plain(settings),
         "inputs": {
-            "questions": {name: _sha256(settings.questions_dir / f"{name}.jsonl") for name in QUESTION_FILES},
-            "base": _folder_sha256(settings.base_dir),
+            "questions": {name: _sha256(settings, settings.questions_dir / f"{name}.jsonl") for name in QUESTION_FILES},
+            "base": _folder_sha256(settings, settings.base_dir),
         },
         "power": _planned_power(settings, questions[FIRST_SET]),
     }
@@ -203,18 +220,33 @@ def power(
     confidence: float = 0.95,
     wanted: float = WANTED_POWER,
     correlation: float = STRUCTURE_CORRELATION,
+    bar: float = 0.0,
 ) -> float:
-    """Smallest true gain (0 to 1) that the planned test finds with probability `wanted`.
+    """Smallest true gain (0 to 1) with which the planned test ends in success with probability `wanted`.
 
-    rates: strict rates of the untrained model, one a question or only their mean. Formula: (z(1 - (1-confidence)/2) +
-    z(wanted)) * sqrt(v * deff / questions), with v = mean p(1-p) * (1/samples) * (1 + 1/seeds) the sampling variance of
-    a question's difference (control: `samples` draws, trained: that many in each seed), and deff = 1 + (m - 1) *
+    rates: strict rates of the untrained model, one a question or only their mean. Success needs an interval above zero
+    and a measured gain of `bar`, so it is the larger of (z(1 - (1-confidence)/2) + z(wanted)) * se and bar + z(wanted) *
+    se. se = sqrt(v * deff / questions), with v = mean p(1-p) * (1/samples) * (1 + 1/seeds) the sampling variance of a
+    question's difference (control: `samples` draws, trained: that many in each seed), and deff = 1 + (m - 1) *
     correlation Kish's design effect for m questions a structure. A mean alone bounds v from above (Jensen).
+
+    Left out: that the gain itself differs between structures and trainings, which makes the true interval wider.
     """
     p = np.atleast_1d(np.asarray(rates, float))
     variance = float(np.mean(p * (1 - p))) / samples * (1 + 1 / seeds)
     effect = 1 + (questions / structures - 1) * correlation
-    return float((norm.ppf((1 + confidence) / 2) + norm.ppf(wanted)) * math.sqrt(variance * effect / questions))
+    error = math.sqrt(variance * effect / questions)
+    above_zero = float((norm.ppf((1 + confidence) / 2) + norm.ppf(wanted)) * error)
+    return max(above_zero, bar + float(norm.ppf(wanted)) * error)
+
+
+def confident(confidence: float) -> None:
+    """Raises PlanError where the confidence allows no two one-sided tests: their interval is at 2 * confidence - 1."""
+    if confidence <= 0.5:
+        raise PlanError(
+            f"test.confidence is {confidence}: the interval that shows control and base to be equal is at twice that less "
+            "one, so it must be above 0.5; 0.95 is usual"
+        )
 
 
 def _planned_power(settings: Settings, first: dict[str, Any]) -> dict[str, Any]:
@@ -222,22 +254,23 @@ def _planned_power(settings: Settings, first: dict[str, Any]) -> dict[str, Any]:
     try:
         rate = json.loads(file.read_text(encoding="utf-8"))["dev_strict"]
     except FileNotFoundError:
-        raise PlanError(f"{file} is missing: make the base model (3_base) before the plan") from None
+        raise PlanError(f"{_name(settings, file)} is missing: make the base model (3_base) before the plan") from None
     smallest = power(
         rate, first["questions"], first["structures"], settings.evaluate.samples, len(settings.train.seeds),
-        settings.test.confidence,
+        settings.test.confidence, bar=settings.test.bar,
     )  # fmt: skip
     return {
         "dev_strict": round(float(np.mean(rate)), 6),
         "smallest_gain": round(smallest, 6),
         "wanted": WANTED_POWER,
         "correlation": STRUCTURE_CORRELATION,
+        "left_out": "that the gain itself may differ between structures and between trainings",
     }
 
 
 def _plain(settings: Settings) -> dict[str, Any]:
     plain = dataclasses.asdict(settings)
-    del plain["data"]  # where the files are is no part of what was planned
+    del plain["data"], plain["graph"]["path"]  # where the files are is no part of what was planned
     return plain
 
 
@@ -246,22 +279,29 @@ def _questions(settings: Settings, name: str) -> dict[str, Any]:
     try:
         lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:
-        raise PlanError(f"{file} is missing: make the questions (2_questions) before the plan") from None
+        raise PlanError(
+            f"{_name(settings, file)} is missing: make the questions (2_questions) before the plan"
+        ) from None
     return {"questions": len(lines), "structures": len({line["structure"] for line in lines})}
 
 
-def _sha256(file: Path) -> str:
+def _name(settings: Settings, file: Path) -> str:
+    """The file from the data folder on: messages get into results.json, which is the same on every machine."""
+    return f"data/{file.relative_to(settings.data).as_posix()}"
+
+
+def _sha256(settings: Settings, file: Path) -> str:
     if not file.exists():
-        raise PlanError(f"{file} is missing: make the questions (2_questions) before the plan")
+        raise PlanError(f"{_name(settings, file)} is missing: make the questions (2_questions) before the plan")
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _folder_sha256(folder: Path) -> str:
+def _folder_sha256(settings: Settings, folder: Path) -> str:
     """One digest over the names and contents of a folder's files."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     if not files:
-        raise PlanError(f"{folder} has no files: make the base model (3_base) before the plan")
-    lines = [f"{_sha256(file)}  {file.relative_to(folder).as_posix()}\n" for file in files]
+        raise PlanError(f"{_name(settings, folder)} has no files: make the base model (3_base) before the plan")
+    lines = [f"{_sha256(settings, file)}  {file.relative_to(folder).as_posix()}\n" for file in files]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
@@ -284,7 +324,7 @@ def _record(settings: Settings, seed: int) -> Path:
 
 def _edited(settings: Settings, plan: dict[str, Any]) -> list[str]:
     fits = plan.get("digest") == _digest(plan)
-    return [] if fits else [f"{path(settings)} was edited: its digest doesn't fit its content"]
+    return [] if fits else [f"{_name(settings, path(settings))} was edited: its digest doesn't fit its content"]
 
 
 def _changed_too_late(settings: Settings, plan: dict[str, Any], started: dict[int, str]) -> str:
@@ -295,8 +335,8 @@ def _changed_too_late(settings: Settings, plan: dict[str, Any], started: dict[in
         changes = "the plan that it started with is gone"
     return (
         f"training of run {settings.run!r} (seed {seeds}) has started under another plan: {changes}. A plan can't change "
-        f"after that: undo the change, or choose another `run` in params.yaml, or delete {settings.run_dir / 'train'} to "
-        "train anew"
+        f"after that: undo the change, or choose another `run` in params.yaml, or delete "
+        f"{_name(settings, settings.run_dir / 'train')} to train anew"
     )
 
 

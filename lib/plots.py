@@ -222,7 +222,7 @@ def gain(results: Results) -> Figure:
     for y, (label, delta, low, high, colour, main) in enumerate(rows):
         axis.plot([low, high], [y, y], color=colour, linewidth=3 if main else 1.6, solid_capstyle="butt")
         axis.plot(delta, y, marker="D" if main else "o", color=colour, markersize=8 if main else 5)
-        if label == "control − base":
+        if label.startswith("control − base"):
             axis.plot(
                 [-margin, -margin, np.nan, margin, margin], [y - 0.3, y + 0.3, np.nan, y - 0.3, y + 0.3], color=INK
             )
@@ -252,7 +252,8 @@ def _gain_rows(results: Results) -> list[tuple[str, float, float, float, str, bo
         one = apart["trained - control"]["strict"]
         rows.append(("   held-out structures", one["delta"], one["low"], one["high"], red, False))
     same = results["equivalence"]
-    return [*rows, ("control − base", same["delta"], same["low"], same["high"], blue, False)]
+    label = f"control − base ({same['confidence']:.0%} interval)"
+    return [*rows, (label, same["delta"], same["low"], same["high"], blue, False)]
 
 
 def _gain_alt(results: Results) -> str:

@@ -190,7 +190,11 @@ class Report:
                 "planned",
                 f"{points(greedy['delta'])} {interval(greedy['low'], greedy['high'])}",
             ],
-            ["control equals base", "planned", f"{points(same['delta'])} {interval(same['low'], same['high'])}"],
+            [
+                "control equals base",
+                "planned",
+                f"{points(same['delta'])} {interval(same['low'], same['high'])} ({same['confidence']:.0%} interval)",
+            ],
         ]
         rows += [
             [f"prediction: {name}", "planned", _held(one["held"])] for name, one in self.results["predictions"].items()
@@ -318,6 +322,18 @@ class Report:
         return f"**At the end something had changed:** {escape('; '.join(checked['differences']))}."
 
     @property
+    def alike_words(self) -> str:
+        """The groups of attempts that all did alike, by what they had in common."""
+        groups, signal, right, none = (
+            self.totals[f"groups{kind}"] for kind in ("", "_with_signal", "_all_right", "_none_right")
+        )
+        between = groups - signal - right - none
+        return (
+            f"in {percent(right / groups)} every attempt earned the whole point, in {percent(none / groups)} none earned "
+            f"anything, and in {percent(between / groups)} all earned the same part of it"
+        )
+
+    @property
     def equivalence_words(self) -> str:
         return (
             "equal within the margin"
@@ -346,9 +362,10 @@ class Report:
     @property
     def fault_words(self) -> str:
         faulty, missing = (sum(self.results["checks"][key].values()) for key in ("faulty", "missing"))
+        rule = "A fault outside the model, such as a database that is gone, stops a step, which goes on when it is repeated."
         if not faulty and not missing:
-            return "No evaluation episode was lost to a fault outside the model, and none is missing."
-        return f"{count(faulty)} evaluation episodes were lost to faults outside the model and {count(missing)} are missing."
+            return f"{rule} No evaluation episode is marked as lost to one, and none is missing."
+        return f"{rule} {count(faulty)} evaluation episodes are marked as lost to one and {count(missing)} are missing."
 
     @property
     def prediction_words(self) -> str:

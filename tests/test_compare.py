@@ -206,10 +206,10 @@ def test_results_hold_no_more_decimals_than_declared(run):
 
 
 def test_training_curves_and_totals(run):
-    _, results = run
-    found = results["training"]["0"]
-    assert [look["update"] for look in found["dev"]] == [0, 8, 16, 24, 32, 40]
-    assert found["totals"]["groups"] == 640 and found["reward"]["last"] > found["reward"]["first"]
+    settings, results = run
+    found, train = results["training"]["0"], settings.train
+    assert [look["update"] for look in found["dev"]] == list(range(0, train.updates + 1, train.dev_every))
+    assert found["totals"]["groups"] == 16 * train.updates and found["reward"]["last"] > found["reward"]["first"]
 
 
 def test_no_gain_is_no_success(tmp_path):
@@ -258,6 +258,30 @@ def test_an_oracle_that_fails_forbids_a_verdict(small):
     assert "oracle" in compare.compare(small)["verdict"]["reason"]
 
 
+def test_what_was_not_checked_forbids_a_verdict(small):
+    (small.run_dir / "validate.json").unlink()
+    greedy = "/greedy/held_out_instances-"
+    rewrite(small, "control", lambda lines: [line for i, line in enumerate(lines) if greedy not in line or i % 2])
+    reason = compare.compare(small)["verdict"]["reason"]
+    assert "validate.json doesn't say" in reason and "greedy episodes of held_out_instances are missing" in reason
+    assert str(small.data) not in (small.run_dir / "results.json").read_text()
+
+
+@pytest.mark.parametrize(("key", "value"), [("score", "lenient"), ("set", "dev"), ("contrast", ["base", "trained"])])
+def test_a_plan_of_another_endpoint_is_refused(run, key, value):
+    planned = json.loads(json.dumps(run[1]["plan"]))
+    planned["first_endpoint"][key] = value
+    with pytest.raises(compare.CompareError, match="first_endpoint"):
+        compare.must_be_computable(planned)
+
+
+def test_a_plan_whose_confidence_allows_no_equivalence_is_refused(run):
+    planned = json.loads(json.dumps(run[1]["plan"]))
+    planned["first_endpoint"]["confidence"] = 0.5
+    with pytest.raises(plan.PlanError, match=r"above 0\.5"):
+        compare.must_be_computable(planned)
+
+
 def test_a_missing_arm_names_file_and_step(small):
     small.episodes("control").unlink()
     with pytest.raises(compare.CompareError, match=r"control\.jsonl is missing.*5_evaluate"):
@@ -280,6 +304,19 @@ def test_control_and_base_are_equal_only_within_the_margin():
     one, other = arm("base", *["sssw"] * 12), arm("control", *["sssw"] * 11, "ssss")
     assert measures.equivalence(one, other, 0.1, TEST)["holds"]
     assert not measures.equivalence(one, other, 0.01, TEST)["holds"]  # though its interval includes zero
+
+
+def test_equivalence_over_few_structures_needs_the_wider_interval():
+    base, control = arm("base", *["sw", "ss"] * 6), arm("control", *["ss", "sw"] * 6)
+    found = measures.equivalence(base, control, 0.5, TEST)
+    questions = sorted(base.by_question)
+    wide = measures.difference(
+        base.scores(questions, "strict"), control.scores(questions, "strict"),
+        measures.structures(control, questions), Method(0.9, TEST.resamples),
+    )  # fmt: skip
+    assert (found["low"], found["high"]) == (wide["low"], wide["high"]) and found["confidence"] == pytest.approx(0.9)
+    assert wide["low"] <= wide["by_question"][0] < 0 < wide["by_question"][1] <= wide["high"]
+    assert not measures.equivalence(base, control, found["high"] * 0.9, TEST)["holds"]
 
 
 def test_few_structures_are_warned_of_and_give_no_interval_without_width():

@@ -133,3 +133,30 @@ def test_power_is_what_a_simulation_finds():
 def test_power_of_a_mean_is_cautious_and_structures_cost():
     assert plan.power(0.5, 600, 600, 4) > plan.power([0.1, 0.9], 600, 600, 4)
     assert plan.power(0.5, 600, 40, 4) > plan.power(0.5, 600, 600, 4)
+
+
+def test_the_bar_must_be_cleared_too():
+    """Power at the smallest gain is what is wanted for the bar alone, where the bar asks for more than the interval."""
+    free, high = plan.power(0.5, 600, 600, 4), plan.power(0.5, 600, 600, 4, bar=0.2)
+    error = free / (1.959964 + 0.841621)
+    assert high == pytest.approx(0.2 + 0.841621 * error, abs=1e-6)
+    assert plan.power(0.5, 600, 600, 4, bar=1e-4) == free
+
+
+def test_a_confidence_without_equivalence_is_refused(settings):
+    with pytest.raises(plan.PlanError, match=r"test\.confidence is 0\.5.*above 0\.5"):
+        plan.write(synthetic.settings_in(settings.data, test={"confidence": 0.5}))
+
+
+def test_no_folder_of_this_machine_is_in_plan_or_messages(settings):
+    dump = synthetic.settings_in(settings.data, graph={"source": "stackexchange", "path": str(settings.data)})
+    file = plan.write(dump)
+    assert (
+        str(settings.data) not in file.read_text()
+        and plan.read(dump)["settings"]["graph"]["source"] == dump.graph.source
+    )
+    file.write_text(file.read_text().replace('"bar": 0.05', '"bar": 0.01', 1))
+    (settings.questions_dir / "dev.jsonl").unlink()
+    found = plan.check(dump)
+    assert any("data/questions/dev.jsonl is missing" in text for text in found)
+    assert not any(str(settings.data) in text for text in found)
