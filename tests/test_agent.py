@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 from tinker_cookbook.completers import TokenCompleter, TokensWithLogprobs
@@ -14,7 +15,7 @@ from lib.graph.query import Reader
 from lib.graph.world import CypherWorld
 from lib.settings import load
 
-AGENT = load().agent
+AGENT = replace(load().agent, max_trajectory_tokens=8192)  # here the system prompt is no token of its own
 RIGHT = "MATCH (t:Tag) RETURN count(*)"
 WRONG = "MATCH (t:Tag) RETURN count(*) + 1"
 BROKEN = "MATCH (t:Tag RETURN count(*)"
@@ -102,9 +103,8 @@ def test_a_right_query_is_scored_whatever_comes_after(uri, renderer, ending):
 
 
 def test_a_right_query_is_scored_when_the_context_overflows(uri, renderer):
-    from dataclasses import replace
-
-    tight = replace(AGENT, max_tokens=40, max_trajectory_tokens=400)
+    opening = outcome_of(uri, renderer, ["done"]).tokens["prompt"]
+    tight = replace(AGENT, max_tokens=40, max_trajectory_tokens=opening + 300)
     long = call("MATCH (t:Tag) WHERE t.tagName <> '" + "zq" * 60 + "' RETURN count(*)")
     e = outcome_of(uri, renderer, [call(RIGHT), long, long, long], settings=tight)
     assert e.stop == "context_overflow"
