@@ -167,6 +167,7 @@ def measure(name: str, repeats: int) -> list[dict[str, Any]]:
 
     Both take turns, each repeat with other prompts and a new service, so that nothing is remembered.
     """
+    torch.set_num_threads(1)
     torch.manual_seed(0)
     model = MODELS[name]().float().eval()
     results = []
