@@ -14,6 +14,7 @@ from lib.files import write_text
 from lib.settings import ROOT, Settings, SettingsError, load
 
 LOCK = ROOT / "dvc.lock"
+SHOWN = 8  # paths that are named
 UNSTABLE = ("reports/",)  # the page shows timings, which no two runs share
 
 
@@ -34,14 +35,19 @@ def compare_locks(now: str, committed: str | None) -> str:
     lines = [f"{len(both) - len(different)} of {len(here)} outputs have the committed run's hashes."]
     if different:
         lines += [
-            "These differ: " + ", ".join(different) + ".",
+            f"These differ: {_some(different)}.",
             "Changed code or parameters do that, and so can another kind of processor, whose products differ in the last "
             "bit: from the first trained weights on, everything after may differ then. What the report says of this run "
             "stands all the same.",
         ]
     if unknown := sorted(here.keys() - both):
-        lines.append("The committed run doesn't have these: " + ", ".join(unknown) + ".")
+        lines.append(f"The committed run doesn't have these: {_some(unknown)}.")
     return "\n".join(lines)
+
+
+def _some(paths: list[str]) -> str:
+    more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
+    return ", ".join(paths[:SHOWN]) + more
 
 
 def committed_lock() -> str | None:
