@@ -154,7 +154,8 @@ def test_rows_are_shown_cut_and_scored_whole(uri, renderer):
     assert policy.seen[1].count("\n" + want[AGENT.shown_rows][0]) == 0
 
 
-def test_a_dead_database_ends_the_run_instead_of_scoring_it(renderer):
+def test_a_dead_database_ends_the_run_instead_of_scoring_it(renderer, monkeypatch):
+    monkeypatch.setattr("lib.graph.query.RETURNS_WITHIN", 2.0)
     with pytest.raises(EnvironmentFault):
         run("bolt://127.0.0.1:9", renderer, [call(RIGHT), "done"], want=[[1]])
 

@@ -105,7 +105,7 @@ def test_a_loader_killed_halfway_is_never_taken_for_a_store(scratch, tmp_path):
     loader.kill()
     loader.wait()
     loader.stderr.close()
-    assert gone(int(pid_file.read_text()))
+    assert gone(int(pid_file.read_text()), server.LOADER_PATIENCE + 20)  # it may be writing its archive
     assert not store.exists()
     with server.running(folder, scratch) as uri:
         load.load(uri, folder)  # whole, or it would raise
