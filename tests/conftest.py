@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from lib.graph import server
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
+
+# A shell's background job has interrupts ignored, and what it starts as well: the tests of interrupts would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A server of the user's own must not be filled by tests.
 for name in ("NEO4J_URI", "NEO4J_USER", "NEO4J_PASSWORD", "NEO4J_DATABASE"):
