@@ -106,19 +106,18 @@ def draw(logits: Tensor, uniforms: Tensor, params: types.SamplingParams) -> tupl
     cumulative distribution: one number per token, whatever the vocabulary.
     """
     shifted = logits - logits.amax(-1, keepdim=True)
-    weights = shifted.exp()
+    cumulative = shifted.exp().cumsum(-1)
     if params.temperature <= 0:
         tokens = shifted.argmax(-1, keepdim=True)
     elif params.temperature == 1 and params.top_k <= 0 and params.top_p >= 1:
-        tokens = _invert(weights, uniforms)
+        tokens = _invert(cumulative, uniforms)
     else:
         tokens = _restricted(shifted / params.temperature, uniforms, params)
-    logprobs = shifted.gather(-1, tokens) - weights.sum(-1, keepdim=True).log()
+    logprobs = shifted.gather(-1, tokens) - cumulative[:, -1:].log()
     return tokens[:, 0], logprobs[:, 0]
 
 
-def _invert(weights: Tensor, uniforms: Tensor) -> Tensor:
-    cumulative = weights.cumsum(-1)
+def _invert(cumulative: Tensor, uniforms: Tensor) -> Tensor:
     return torch.searchsorted(cumulative, uniforms[:, None] * cumulative[:, -1:], right=True)
 
 
@@ -129,4 +128,4 @@ def _restricted(scaled: Tensor, uniforms: Tensor, params: types.SamplingParams) 
     weights = best[:, :k].softmax(-1)
     before = weights.cumsum(-1) - weights
     weights = weights * (before < params.top_p)
-    return tokens.gather(-1, _invert(weights, uniforms))
+    return tokens.gather(-1, _invert(weights.cumsum(-1), uniforms))
