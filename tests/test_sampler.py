@@ -274,17 +274,16 @@ def test_memory_stays_within_its_limit_and_changes_no_bit(
 
 def test_a_pool_shares_blocks_and_gives_them_back() -> None:
     pool = BlockPool([(BLOCK, 2)], limit=10 * BLOCK * 8, least=3)
-    length = BLOCK + BLOCK // 2
-    text = list(range(length))
+    text = list(range(100))
     hashes = prefix_hashes(1, text)
-    first = pool.start(1, text, hashes, length, None, 0)
+    first = pool.start(1, text, hashes, 100, None, 0)
     assert first is not None and len(first.blocks) == 2
     pool.tables[0][first.blocks[1]] = 5.0
     pool.finish(first, text, hashes)
-    source, shared = pool.find(1, text, hashes, length - 1)
-    assert source is first and shared == length - 1
-    assert pool.find(2, text, prefix_hashes(2, text), length - 1) == (None, 0)
-    second = pool.start(1, text, hashes, 2 * BLOCK, first, length - 1)
+    source, shared = pool.find(1, text, hashes, 99)
+    assert source is first and shared == 99
+    assert pool.find(2, text, prefix_hashes(2, text), 99) == (None, 0)
+    second = pool.start(1, text, hashes, 130, first, 99)
     assert second is not None and second.blocks[0] == first.blocks[0] and second.blocks[1] != first.blocks[1]
     assert (pool.tables[0][second.blocks[1]] == 5.0).all()
     pool.tables[0][second.blocks[1]] = 6.0

@@ -2,7 +2,7 @@
 
 A row is one token of one sequence, whether it is prefilled or was just sampled. Every product has the same shape
 [ROWS, ...] whatever is active, since float32 products round differently at different shapes; attention looks at each
-row's own blocks of keys, one after the other. So a token's keys, values and logits come out the same to the last
+row's own blocks of 64 keys, one after the other. So a token's keys, values and logits come out the same to the last
 bit in any company, and prefilling a conversation gives what sampling it gave (tests/test_sampler.py).
 
 Attention reads the blocks in place: `embedding_bag` is a weighted sum of table rows chosen by index, which is what
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from lib.backends.prefix_cache import BLOCK, BlockPool
 
-ROWS = 128  # of a step: half of it took 1.5 times as long per token
+ROWS = 64
 ALL = np.arange(ROWS)
 MOST_SCORE = 40.0  # attention scores surely below it need no maximum subtracted: exp(40) is far from overflow
 MOST_PARAMETERS = 50_000_000  # larger models gain little here: their time goes into products that any code does alike
@@ -52,7 +52,7 @@ class Batch:
     block: Tensor  # [ROWS] where the row's own key goes
     column: Tensor  # [ROWS] position in that block
     place: Tensor  # [ROWS] flat place of both
-    before: Tensor  # [reach - 1, ROWS] flat place of the 1st, 2nd ... token before, for short convolutions
+    before: list[Tensor]  # [ROWS] each: flat place of the 1st, 2nd ... token before, for short convolutions
     pair_row: Tensor  # [pairs]
     pair_block: Tensor  # [pairs]
     pair_rank: Tensor  # [pairs] the row's 1st, 2nd ... block
@@ -72,16 +72,11 @@ class Decoder:
         self.heads, self.kv_heads = c.num_attention_heads, c.num_key_value_heads
         self.head = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
         self.embedding = model.model.embed_tokens.weight
-        self.root = c.hidden_size**0.5
-        self.floor = torch.tensor((c.hidden_size * self.eps) ** 0.5)
-        self.head_floor = torch.tensor((self.head * self.eps) ** 0.5)
-        norm = model.model.embedding_norm if self.lfm2 else model.model.norm
-        self.output = _merged(norm.weight * self.root, model.lm_head.weight)
+        self.output = _merged((model.model.embedding_norm if self.lfm2 else model.model.norm).weight, model.lm_head)
         self.hide = torch.full((BLOCK, BLOCK), -torch.inf).triu(1)  # by the last visible key
         cos, sin = model.model.rotary_emb(self.embedding[:1, None], torch.arange(self.context)[None])
         half = self.head // 2
-        self.turn = torch.complex(cos[0, :, :half], sin[0, :, :half]).contiguous()  # rotary embedding, [context, half]
-        self.pairs = torch.arange(self.head).view(2, half).t().reshape(-1)  # puts what rotates together side by side
+        self.cos, self.sin = cos[0], torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)
         self.layers = [self._layer(layer) for layer in model.model.layers]
         self.blocks_of_context = -(-self.context // BLOCK)
         self.reach = max((layer["taps"].shape[0] for layer in self.layers if "taps" in layer), default=1)
@@ -93,35 +88,36 @@ class Decoder:
         """Weights of one layer, merged where they multiply the same input, each norm's weight into what follows it."""
         if self.lfm2:
             before, after = layer.operator_norm.weight, layer.ffn_norm.weight
-            gate, up, down = layer.feed_forward.w1, layer.feed_forward.w3, layer.feed_forward.w2
+            gate, up, down = (layer.feed_forward.w1, layer.feed_forward.w3, layer.feed_forward.w2)
         else:
             before, after = layer.input_layernorm.weight, layer.post_attention_layernorm.weight
             gate, up, down = layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj
-        before = before * self.root
-        out = {"gate_up": _merged(after * self.root, gate.weight, up.weight), "down": _merged(None, down.weight)}
+        out = {"gate_up": _merged(after, gate, up), "down": _merged(None, down)}
         if self.lfm2 and not layer.is_attention_layer:
             taps = layer.conv.conv.weight[:, 0].t().contiguous()  # [reach, hidden], the current token's last
             return out | {
-                "in": _merged(before, layer.conv.in_proj.weight),
+                "in": _merged(before, layer.conv.in_proj),
                 "taps": taps,
-                "out": _merged(None, layer.conv.out_proj.weight),
+                "out": _merged(None, layer.conv.out_proj),
             }
-        return out | self._attention_weights(layer.self_attn, before)
-
-    def _attention_weights(self, a: Any, before: Tensor) -> dict[str, Any]:
-        """Queries come out scaled; queries and keys with rotating pairs side by side, which no product of them sees."""
-        q, k = (w.view(-1, self.head, w.shape[1])[:, self.pairs] for w in (a.q_proj.weight, a.k_proj.weight))
-        out = {"out": _merged(None, (a.out_proj if self.lfm2 else a.o_proj).weight), "bounded": False}
+        a = layer.self_attn
         q_norm = getattr(a, "q_layernorm", getattr(a, "q_norm", None))
         k_norm = getattr(a, "k_layernorm", getattr(a, "k_norm", None))
-        if q_norm is None or k_norm is None:
-            q = q * self.head**-0.5
-        else:
-            # a normed vector is sqrt(head) times a unit vector; for queries that cancels the usual 1 / sqrt(head)
-            q_scale, k_scale = q_norm.weight[self.pairs], k_norm.weight[self.pairs] * self.head**0.5
-            out["qk_scale"] = torch.cat([q_scale.expand(self.heads, -1), k_scale.expand(self.kv_heads, -1)])
-            out["bounded"] = float(q_scale.abs().max() * k_scale.abs().max()) < MOST_SCORE
-        return out | {"qkv": _merged(before, q.flatten(0, 1), k.flatten(0, 1), a.v_proj.weight)}
+        scale = torch.ones(self.heads + self.kv_heads, self.head)
+        scale[: self.heads] *= self.head**-0.5
+        bound = torch.inf
+        if q_norm is not None and k_norm is not None:
+            scale[: self.heads] *= q_norm.weight
+            scale[self.heads :] *= k_norm.weight
+            # normed vectors of length sqrt(head), scaled element by element
+            bound = float(self.head * scale[: self.heads].abs().max() * scale[self.heads :].abs().max())
+        return out | {
+            "qkv": _merged(before, a.q_proj, a.k_proj, a.v_proj),
+            "out": _merged(None, a.out_proj if self.lfm2 else a.o_proj),
+            "qk_scale": scale,
+            "normed": q_norm is not None,
+            "bounded": bound < MOST_SCORE,
+        }
 
     def block_shapes(self) -> list[tuple[int, ...]]:
         """Of the tables that hold this network's keys, values and convolution inputs; see `BlockPool`."""
@@ -135,31 +131,32 @@ class Decoder:
 
     def batch(self, tokens: np.ndarray, positions: np.ndarray, blocks: np.ndarray) -> Batch:
         """Lay out one step. All [ROWS]; `blocks` [ROWS, any] are the blocks of each row's sequence in order."""
-        at, column = positions // BLOCK, positions % BLOCK
+        counts = positions // BLOCK + 1
         start = np.zeros(ROWS + 1, np.int32)
-        np.cumsum(at + 1, out=start[1:])
-        row = np.repeat(ALL, at + 1)
+        np.cumsum(counts, out=start[1:])
+        row = np.repeat(ALL, counts)
         rank = np.arange(len(row)) - start[row]
-        visible = np.minimum(positions[row] - rank * BLOCK, BLOCK - 1)
-        block = blocks[ALL, at]
-        earlier = positions - np.arange(1, self.reach)[:, None]
-        known = np.maximum(earlier, 0)
-        before = blocks[ALL, known // BLOCK] * BLOCK + known % BLOCK
-        before[earlier < 0] = BLOCK - 1  # in the scratch block, and always 0
+        last = positions[row] - rank * BLOCK
+        block = blocks[ALL, positions // BLOCK]
+        before = []
+        for back in range(1, self.reach):
+            earlier = np.maximum(positions - back, 0)
+            place = blocks[ALL, earlier // BLOCK] * BLOCK + earlier % BLOCK
+            before.append(torch.from_numpy(np.where(positions >= back, place, BLOCK - 1)))  # scratch block: always 0
         t = torch.from_numpy
         return Batch(
             tokens=t(tokens),
             positions=t(positions),
             block=t(block),
-            column=t(column),
-            place=t(block * BLOCK + column),
-            before=t(before),
+            column=t(positions % BLOCK),
+            place=t(block * BLOCK + positions % BLOCK),
+            before=before,
             pair_row=t(row),
             pair_block=t(blocks[row, rank].astype(np.int32)),
             pair_rank=t(rank),
             row_start=t(start),
-            hide=self.hide.index_select(0, t(visible))[:, None],
-            blocks=int(at.max()) + 1,
+            hide=self.hide.index_select(0, t(np.minimum(last, BLOCK - 1)))[:, None],
+            blocks=int(counts.max()),
         )
 
     @torch.inference_mode()
@@ -169,20 +166,25 @@ class Decoder:
         attention = _Attention(self, batch)
         tables = iter(pool.tables)
         for w in self.layers:
-            y = _unit(x, self.floor)
+            y = self._norm(x)
             if "taps" in w:
                 mixed = self._convolve(w, y, batch, next(tables))
             else:
                 mixed = attention.run(w, y, next(tables), next(tables))
-            x.addmm_(mixed, w["out"])
-            gate, up = torch.mm(_unit(x, self.floor), w["gate_up"]).chunk(2, -1)
-            x.addmm_(F.silu(gate, inplace=True).mul_(up), w["down"])
-        return _unit(x, self.floor)
+            x = torch.addmm(x, mixed, w["out"])
+            gate, up = torch.mm(self._norm(x), w["gate_up"]).chunk(2, -1)
+            x = torch.addmm(x, F.silu(gate).mul_(up), w["down"])
+        return self._norm(x)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """[ROWS, vocabulary]"""
         return torch.mm(hidden, self.output)
+
+    def _norm(self, x: Tensor) -> Tensor:
+        """To root mean square 1 along the last dimension; the weights are in the matrices that follow."""
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x * length.square_().mul_(1 / x.shape[-1]).add_(self.eps).rsqrt_()
 
     def _convolve(self, w: dict[str, Any], y: Tensor, batch: Batch, table: Tensor) -> Tensor:
         """Gated short convolution over the last tokens, whose gated inputs lie in the table by position."""
@@ -201,7 +203,8 @@ class _Attention:
 
     def __init__(self, decoder: Decoder, batch: Batch):
         self.d, self.batch = decoder, batch
-        self.turn = decoder.turn.index_select(0, batch.positions)[:, None]
+        self.cos = decoder.cos.index_select(0, batch.positions)[:, None]
+        self.sin = decoder.sin.index_select(0, batch.positions)[:, None]
         blocks = batch.pair_block[:, None]  # int32 throughout: four times as fast as int64
         self.key_rows = (blocks * (decoder.kv_heads * decoder.head) + decoder.key_rows).view(-1)
         self.value_rows = (blocks * (decoder.kv_heads * BLOCK) + decoder.value_rows).view(-1)
@@ -213,12 +216,15 @@ class _Attention:
     def run(self, w: dict[str, Any], y: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """`keys` [blocks, kv_heads * head, BLOCK], `values` [blocks, BLOCK, kv_heads, head]."""
         d, batch = self.d, self.batch
-        qkv = torch.mm(y, w["qkv"])
-        split = (d.heads + d.kv_heads) * d.head
-        qk = self._turned(w, qkv[:, :split].reshape(ROWS, -1, d.head))
-        keys[batch.block, :, batch.column] = qk[:, d.heads * d.head :]
-        values.view(-1, d.kv_heads * d.head).index_copy_(0, batch.place, qkv[:, split:])
-        queries = qk[:, : d.heads * d.head].index_select(0, batch.pair_row)
+        qkv = torch.mm(y, w["qkv"]).view(ROWS, d.heads + 2 * d.kv_heads, d.head)
+        qk = qkv[:, : d.heads + d.kv_heads]
+        qk = (d._norm(qk) if w["normed"] else qk) * w["qk_scale"]
+        qk = (qk * self.cos).addcmul_(qk.roll(d.head // 2, -1), self.sin)
+        keys[batch.block, :, batch.column] = qk[:, d.heads :].reshape(ROWS, -1)
+        values.view(-1, d.kv_heads * d.head).index_copy_(
+            0, batch.place, qkv[:, d.heads + d.kv_heads :].reshape(ROWS, -1)
+        )
+        queries = qk[:, : d.heads].reshape(ROWS, -1).index_select(0, batch.pair_row)
         scores = _bags(keys.view(-1, BLOCK), self.key_rows, self.key_bags, queries.view(-1)).view(-1, d.heads, BLOCK)
         scores.add_(batch.hide)
         if not w["bounded"]:
@@ -228,13 +234,6 @@ class _Attention:
         mixed = _bags(mixed.view(-1, d.heads * d.head), self.order, batch.row_start, None)
         total = _bags(scores.sum(-1), self.order, batch.row_start, None)
         return mixed.view(ROWS, d.heads, d.head).div_(total[:, :, None]).view(ROWS, -1)
-
-    def _turned(self, w: dict[str, Any], qk: Tensor) -> Tensor:
-        """Queries and keys [ROWS, heads + kv_heads, head], normed where the model does that, and turned by position."""
-        if "qk_scale" in w:
-            qk = _unit(qk, self.d.head_floor).mul_(w["qk_scale"])
-        turned = torch.view_as_complex(qk.view(ROWS, qk.shape[1], -1, 2)) * self.turn
-        return torch.view_as_real(turned).view(ROWS, -1)
 
     def _row_maximum(self, maxima: Tensor) -> Tensor:
         """The greatest score of each pair's row, [pairs, heads]."""
@@ -246,18 +245,10 @@ class _Attention:
         return table.view(ROWS, blocks, self.d.heads).amax(1).index_select(0, batch.pair_row)
 
 
-def _unit(x: Tensor, floor: Tensor) -> Tensor:
-    """Root-mean-square norm without its factor sqrt(size) and its weights, which are in the matrices that follow.
-
-    x / sqrt(mean(x^2) + eps) = sqrt(size) * x / hypot(|x|, floor), where floor = sqrt(size * eps): three operations.
-    """
-    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot_(floor)
-
-
-def _merged(factor: Tensor | None, *weights: Tensor) -> Tensor:
-    """[inputs, outputs] for `mm`, each input times its factor."""
-    weight = torch.cat(weights).t()
-    return (weight if factor is None else weight * factor[:, None]).contiguous()
+def _merged(norm: Tensor | None, *linear: Any) -> Tensor:
+    """[inputs, outputs] for `mm`, with the weight of the norm before it."""
+    weight = torch.cat([x.weight for x in linear]).t()
+    return (weight if norm is None else weight * norm[:, None]).contiguous()
 
 
 def _bags(table: Tensor, rows: Tensor, bags: Tensor, weights: Tensor | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Keys and values of past tokens in blocks, shared by all sequences that begin alike.
+"""Keys and values of past tokens in blocks of 64, shared by all sequences that begin alike.
 
 An agent sends its whole conversation every turn, and a group's rollouts open with the same prompt: what was computed
 once is found again by the tokens themselves. Blocks are shared by count of their users and never changed once shared;
@@ -11,10 +11,9 @@ from collections import OrderedDict
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 
-BLOCK = 32  # tokens; of 64, a third of what attention reads was empty
+BLOCK = 64  # tokens
 PRIME = 2**61 - 1
 
 
@@ -48,9 +47,8 @@ class BlockPool:
     def __init__(self, shapes: list[tuple[int, ...]], limit: int, least: int):
         self.block_bytes = sum(4 * torch.Size(s).numel() for s in shapes)
         self.blocks = max(limit // self.block_bytes, least + 2)  # scratch, and one that is copied
-        # zeros, not garbage: a masked value counts 0 times itself, and 0 times NaN isn't 0. From numpy, which takes
-        # memory only where it is written and asks for large pages, of which random reads profit.
-        self.tables = [torch.from_numpy(np.zeros((self.blocks, *s), np.float32)) for s in shapes]
+        # zeros, not garbage: a masked value counts 0 times itself, and 0 times NaN isn't 0
+        self.tables = [torch.zeros(self.blocks, *s) for s in shapes]
         self.free = list(range(self.blocks - 1, 0, -1))
         self.users = [0] * self.blocks
         self.index: dict[int, Entry] = {}

@@ -106,18 +106,19 @@ def draw(logits: Tensor, uniforms: Tensor, params: types.SamplingParams) -> tupl
     cumulative distribution: one number per token, whatever the vocabulary.
     """
     shifted = logits - logits.amax(-1, keepdim=True)
-    cumulative = shifted.exp().cumsum(-1)
+    weights = shifted.exp()
     if params.temperature <= 0:
         tokens = shifted.argmax(-1, keepdim=True)
     elif params.temperature == 1 and params.top_k <= 0 and params.top_p >= 1:
-        tokens = _invert(cumulative, uniforms)
+        tokens = _invert(weights, uniforms)
     else:
         tokens = _restricted(shifted / params.temperature, uniforms, params)
-    logprobs = shifted.gather(-1, tokens) - cumulative[:, -1:].log()
+    logprobs = shifted.gather(-1, tokens) - weights.sum(-1, keepdim=True).log()
     return tokens[:, 0], logprobs[:, 0]
 
 
-def _invert(cumulative: Tensor, uniforms: Tensor) -> Tensor:
+def _invert(weights: Tensor, uniforms: Tensor) -> Tensor:
+    cumulative = weights.cumsum(-1)
     return torch.searchsorted(cumulative, uniforms[:, None] * cumulative[:, -1:], right=True)
 
 
@@ -128,4 +129,4 @@ def _restricted(scaled: Tensor, uniforms: Tensor, params: types.SamplingParams) 
     weights = best[:, :k].softmax(-1)
     before = weights.cumsum(-1) - weights
     weights = weights * (before < params.top_p)
-    return tokens.gather(-1, _invert(weights.cumsum(-1), uniforms))
+    return tokens.gather(-1, _invert(weights, uniforms))

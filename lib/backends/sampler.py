@@ -179,10 +179,9 @@ class FastSampler:
         if len(rows) == 0:
             return
         uniforms = torch.from_numpy(self.uniforms[slots, self.drawn[slots]])
-        rules = self.rule[slots[rows]]
         tokens, logprobs = np.zeros(ROWS, np.int64), np.zeros(ROWS, np.float32)
         for number, params in self.rules.values():
-            own = rows[rules == number]
+            own = rows[self.rule[slots[rows]] == number]
             if len(own):  # all rows are drawn for, since the shape must not depend on the company
                 drawn, drawn_logprobs = draw(logits, uniforms, params)
                 tokens[own], logprobs[own] = drawn.numpy()[own], drawn_logprobs.numpy()[own]
