@@ -19,6 +19,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 study: .venv/ready ## run the whole study (what hasn't run yet), then print the verdict and the report's path
+	@python -m lib.study settings
 	@dvc repro | awk '/^To track the changes with git/ { quiet = 1 } !quiet { print; fflush() }' # but for advice about git
 	@python -m lib.study check
 	@python -m lib.study times

@@ -261,7 +261,8 @@ class Watch(threading.Thread):
             "cpu_seconds_by_program": {name: round(seconds, 2) for name, seconds in sorted(by_name.items())},
             "peak_memory_bytes": self.peak,
         }
-        write_text(self.record, json.dumps(figures, indent=1) + "\n")
+        with contextlib.suppress(OSError):  # a record of times must not hide why a step failed: a full disk, say
+            write_text(self.record, json.dumps(figures, indent=1) + "\n")
 
 
 def _callers(process: psutil.Process) -> list[psutil.Process]:
@@ -294,6 +295,9 @@ def main(arguments: list[str] | None = None) -> None:
         run(chosen.source, chosen.out, {k: yaml.safe_load(v) for k, v in chosen.p}, timings, chosen.resume)
     except (StepError, SettingsError) as error:
         parser.exit(1, f"{error}\n")
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        parser.exit(1, f"{chosen.source}: {error.strerror or error}{where}; mend that and run it again, it goes on\n")
 
 
 if __name__ == "__main__":
