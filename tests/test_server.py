@@ -32,7 +32,7 @@ def alive(pid):
     return "Z" not in subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
 
 
-def gone(pid, seconds=30):
+def gone(pid, seconds=90):
     deadline = time.monotonic() + seconds
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.1)
