@@ -15,28 +15,27 @@ from typing import Any
 
 import chz
 import torch
-from tinker_cookbook import checkpoint_utils, tokenizer_utils
-from tinker_cookbook.renderers import Renderer, ToolCall, get_renderer
+from tinker_cookbook import checkpoint_utils
+from tinker_cookbook.renderers import Renderer, get_renderer
 from tinker_cookbook.renderers.base import Message
 from tinker_cookbook.supervised import train as supervised
 from tinker_cookbook.supervised.data import conversation_to_datum
 from tinker_cookbook.supervised.types import SupervisedDataset, SupervisedDatasetBuilder
 from tqdm import tqdm
+from transformers import AutoModelForCausalLM
 
 from lib import graph, loop, tiny
 from lib.backends import local
-from lib.backends.tokenizer import lock_tokenizer
 from lib.evaluate import dev_rate, renderer_for
 from lib.files import read_jsonl, write_json, write_jsonl, write_text
 from lib.graph import server
 from lib.graph.query import QueryError, Reader, Rows
-from lib.graph.world import CypherWorld, show, show_error
+from lib.graph.world import DONE, CypherWorld, asks, show, show_error
 from lib.questions import demonstrations as teacher
 from lib.reward import score
 from lib.settings import Settings
 
 Turns = list[tuple[str, str]]  # (query, what was shown)
-DONE = "done"
 
 
 def cold_start(settings: Settings) -> dict[str, Any]:
@@ -57,8 +56,7 @@ def cold_start(settings: Settings) -> dict[str, Any]:
             shutil.rmtree(work / begun, ignore_errors=True)
         start = work / "random"
         _initial_model(start, lessons, settings)
-        state = _supervise(start, lessons, work, settings)
-        _export(start, state, work, settings.base_dir)
+        _export(_supervise(start, lessons, work, settings), work, settings.base_dir)
         facts = _facts(lessons, work, settings)
         facts["dev_strict"] = loop.run(dev_rate(settings, uri))
     write_json(settings.run_dir / "base.json", facts)
@@ -114,8 +112,8 @@ async def _result(reader: Reader, query: str, settings: Settings) -> Rows | Quer
 def _initial_model(folder: Path, lessons: list[dict[str, Any]], settings: Settings) -> None:
     templates = [t["query"] for x in lessons for t in x["turns"]]
     wordings = [teacher.SLOT.sub("", x["wording"]) for x in lessons]
-    names = sorted({v for x in lessons for s in x["slots"].values() if isinstance(v := s["value"], str)})
-    shown = ["1 row\n5 rows\nno rows\nnull true false", "syntax error", "name error", "type error", "memory error", "refused", "time out", DONE,
+    names = _names(lessons)
+    shown = ["1 row\n5 rows\nno rows\nnull true false", "syntax error", "name error", "type error", "memory error", "refused", "time out", "done",
              "user assistant system"]  # fmt: skip
     # The prompt is made by a renderer, and a renderer needs a tokenizer: any will do for the text of the prompt.
     bare = tiny.build_tokenizer("", wordings, templates, shown, names)
@@ -139,9 +137,8 @@ def conversation(world: CypherWorld, question: str, turns: Turns) -> list[Messag
     """A demonstration as the messages that the agent would have sent and received."""
     messages = world.prompt({"question": question})
     for query, shown in turns:
-        call = ToolCall(function=ToolCall.FunctionBody(name="run_cypher", arguments=json.dumps({"query": query})))
-        messages += [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": shown}]
-    return [*messages, {"role": "assistant", "content": DONE}]
+        messages += [asks(query), {"role": "tool", "content": shown}]
+    return [*messages, DONE]
 
 
 class Lessons(SupervisedDataset):
@@ -151,9 +148,7 @@ class Lessons(SupervisedDataset):
         self._lessons = sorted(lessons, key=_length)  # neighbours are of like length: little padding in a batch
         self._world, self._renderer, self._settings = world, renderer, settings.cold_start
         self._bar = tqdm(total=settings.cold_start.steps, desc="cold start", unit="step")
-        self._inventor = teacher.Inventor(
-            sorted({v for x in lessons for s in x["slots"].values() if isinstance(v := s["value"], str)})
-        )
+        self._inventor = teacher.Inventor(_names(lessons))
 
     def __len__(self) -> int:
         return self._settings.steps
@@ -189,6 +184,11 @@ def thinned(wording: str, share: float, rng: random.Random) -> str:
     return " ".join(w for w in wording.split(" ") if "{" in w or rng.random() >= share)
 
 
+def _names(lessons: list[dict[str, Any]]) -> list[str]:
+    """The texts that fill slots."""
+    return sorted({v for x in lessons for s in x["slots"].values() if isinstance(v := s["value"], str)})
+
+
 def _length(lesson: dict[str, Any]) -> int:
     return len(lesson["wording"]) + sum(len(t["query"]) + len(t["shown"]) for t in lesson["turns"])
 
@@ -202,9 +202,8 @@ class LessonsBuilder(SupervisedDatasetBuilder):
 
 
 def _supervise(start: Path, lessons: list[dict[str, Any]], work: Path, settings: Settings) -> str:
-    """The cookbook's supervised loop, unmodified; returns the final state's path."""
-    lock_tokenizer(str(start))
-    renderer = get_renderer(settings.agent.renderer, tokenizer_utils.get_tokenizer(str(start)))
+    """The cookbook's supervised loop, unmodified; returns the path of the taught weights."""
+    renderer = renderer_for(settings, start)
     dataset = Lessons(lessons, _world(renderer, settings), renderer, settings)
     config = supervised.Config(
         log_path=str(work / "log"),
@@ -227,7 +226,7 @@ def _supervise(start: Path, lessons: list[dict[str, Any]], work: Path, settings:
     return final.sampler_path
 
 
-def _export(start: Path, sampler_path: str, work: Path, base: Path) -> None:
+def _export(sampler_path: str, work: Path, base: Path) -> None:
     """The taught weights as a Hugging Face folder, whole or not at all."""
     half = base.with_name(base.name + ".part")
     shutil.rmtree(half, ignore_errors=True)
@@ -258,6 +257,4 @@ def _facts(lessons: list[dict[str, Any]], work: Path, settings: Settings) -> dic
 
 
 def _parameters(folder: Path) -> int:
-    from transformers import AutoModelForCausalLM
-
     return sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).parameters())

@@ -192,8 +192,8 @@ def training(settings: Settings, seed: int, test: Method) -> dict[str, Any]:
         "totals": {key: sum(line[key] or 0 for line in updates) for key in keys},
         "reward": {
             "updates": quarter,
-            "first": _mean([line["reward_mean"] for line in updates[:quarter]]),
-            "last": _mean([line["reward_mean"] for line in updates[-quarter:]]),
+            "first": measures.mean([line["reward_mean"] for line in updates[:quarter]]),
+            "last": measures.mean([line["reward_mean"] for line in updates[-quarter:]]),
         },
         "loss": {
             "least": min(losses, default=None),
@@ -210,7 +210,7 @@ def over_seeds(results: dict[str, Any], planned: dict[str, Any]) -> dict[str, An
     if len(gains) < 2:
         return {"gains": gains, "mean": gains[0], "low": None, "high": None}
     low, high = bootstrap.t_interval(gains, planned["first_endpoint"]["confidence"])
-    return {"gains": gains, "mean": _mean(gains), "low": low, "high": high}
+    return {"gains": gains, "mean": measures.mean(gains), "low": low, "high": high}
 
 
 def predictions(results: dict[str, Any], planned: dict[str, Any]) -> dict[str, Any]:
@@ -337,10 +337,6 @@ def _json(file: Path) -> Any:
 def _parts(file: Path, names: tuple[str, ...]) -> dict[str, Any]:
     found = _json(file)
     return {name: found[name] for name in names}
-
-
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def main(arguments: list[str] | None = None) -> None:

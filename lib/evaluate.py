@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import tinker
-from tinker_cookbook import tokenizer_utils
 from tinker_cookbook.completers import StopCondition, TinkerTokenCompleter, TokenCompleter, TokensWithLogprobs
-from tinker_cookbook.renderers import Renderer, ToolCall, get_renderer
+from tinker_cookbook.renderers import Renderer, get_renderer
 from tinker_cookbook.renderers.base import Message
 from tinker_cookbook.rl.rollouts import do_group_rollout
 from tqdm import tqdm
@@ -28,7 +27,7 @@ from lib.episodes import Episode, Writer
 from lib.files import read_jsonl, write_json
 from lib.graph import server
 from lib.graph.query import Reader
-from lib.graph.world import CypherWorld
+from lib.graph.world import DONE, CypherWorld, asks
 from lib.settings import Settings, SettingsError, load
 
 SETS = ("held_out_instances", "held_out_structures")
@@ -40,10 +39,9 @@ def questions(settings: Settings, split: str) -> list[Question]:
     return read_jsonl(settings.questions_dir / f"{split}.jsonl")
 
 
-def renderer_for(settings: Settings) -> Renderer:
-    """The renderer over the base model's tokenizer, safe to use from several threads."""
-    lock_tokenizer(str(settings.base_dir))
-    return get_renderer(settings.agent.renderer, tokenizer_utils.get_tokenizer(str(settings.base_dir)))
+def renderer_for(settings: Settings, model: Path | None = None) -> Renderer:
+    """The renderer over the tokenizer of a model's folder (the base model's), safe to use from several threads."""
+    return get_renderer(settings.agent.renderer, lock_tokenizer(str(model or settings.base_dir)))
 
 
 @asynccontextmanager
@@ -240,14 +238,8 @@ async def _validate(settings: Settings, uri: str) -> dict[str, dict[str, float]]
                 kept: list[Episode] = []
 
                 def script(question: Question, agent: str = agent) -> TokenCompleter:
-                    call = ToolCall(
-                        function=ToolCall.FunctionBody(
-                            name="run_cypher", arguments=json.dumps({"query": question["query"]})
-                        )
-                    )
-                    query: Message = {"role": "assistant", "content": "", "tool_calls": [call]}
-                    done: Message = {"role": "assistant", "content": "done"}
-                    return Scripted(renderer, world.prompt(question), [query, done] if agent == "oracle" else [done])
+                    said = [asks(question["query"]), DONE] if agent == "oracle" else [DONE]
+                    return Scripted(renderer, world.prompt(question), said)
 
                 label = Label(settings.run, agent, 0, "evaluate", "greedy")
                 await rollouts(

@@ -125,7 +125,8 @@ def contrast(
     independent draws; up, down, same: questions; left_out: questions without a usable episode in one of the arms.
     """
     both = shared(before, after)
-    questions = both if questions is None else [question for question in both if question in set(questions)]
+    among = set(both if questions is None else questions)
+    questions = [question for question in both if question in among]
     left_out = len(set(before.by_question) | set(after.by_question)) - len(both)
     return {
         **difference(

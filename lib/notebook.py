@@ -210,8 +210,10 @@ class Watch(threading.Thread):
         self.callers = _callers(self.me) if "DVC_STAGE" in os.environ else []
         self.peak = 0  # bytes, resident, summed over the family
         self.cpu: dict[tuple[int, float], tuple[str, float]] = {}  # process -> name, seconds
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda number, _: self.stop(f"was stopped by {signal.Signals(number).name}"))
+        self.handlers = {
+            number: signal.signal(number, lambda number, _: self.stop(f"was stopped by {signal.Signals(number).name}"))
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        }
 
     def run(self) -> None:
         while not self.done.wait(PERIOD):
@@ -250,6 +252,8 @@ class Watch(threading.Thread):
     def close(self, finished: bool) -> None:
         self.look()
         self.done.set()
+        for number, handler in self.handlers.items():
+            signal.signal(number, handler)
         by_name: dict[str, float] = {}
         for name, seconds in self.cpu.values():
             by_name[name] = by_name.get(name, 0.0) + seconds

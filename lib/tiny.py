@@ -61,7 +61,7 @@ def build_tokenizer(
 
 
 def build_model(vocabulary: int, settings: Model) -> Lfm2ForCausalLM:
-    """A randomly initialised decoder: short convolutions and attention in turn (LFM2).
+    """A randomly initialised decoder: short convolutions with attention among them (LFM2).
 
     The convolutions see the previous two tokens, which is what copying a name starts from; measured on the cold start,
     the same size of pure attention learned to copy later. Float32; deterministic by `settings.seed`.

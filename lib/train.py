@@ -24,7 +24,7 @@ from lib.agent import Label, Question, QuestionGroup, World
 from lib.backends import local
 from lib.episodes import Episode, Writer, read
 from lib.evaluate import questions, rollouts, sampler, world_for
-from lib.files import read_jsonl, write_json, write_jsonl, write_text
+from lib.files import read_jsonl, write_bytes, write_json, write_jsonl, write_text
 from lib.graph import server
 from lib.settings import Settings
 
@@ -212,10 +212,7 @@ def _forget_after(path: Path, update: int) -> None:
     if path.exists():
         with Writer(path):
             pass  # repairs a torn last line
-        kept = [e.line() for e in read(path) if e.update is not None and e.update < update]
-        part = path.with_name(path.name + ".part")
-        part.write_bytes(b"".join(kept))
-        part.replace(path)
+        write_bytes(path, b"".join(e.line() for e in read(path) if e.update is not None and e.update < update))
 
 
 def _keep_checkpoint(root: Path, state: str, sampler_path: str, out: Path) -> None:

@@ -43,7 +43,7 @@ def side_by_side(left: dict[str, Any], right: dict[str, Any]) -> str:
 
 def _turn(message: dict[str, Any]) -> str:
     body = "".join(
-        f"<pre>{html.escape(text)}</pre>" for text in [_text(message.get("content")), *_calls(message)] if text
+        f"<pre>{html.escape(text)}</pre>" for text in [_text(message.get("content")), *calls(message)] if text
     )
     if message["role"] == "system":
         body = f"<details><summary>prompt and schema</summary>{body}</details>"
@@ -54,7 +54,7 @@ def _text(content: Any) -> str:
     return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False) if content else ""
 
 
-def _calls(message: dict[str, Any]) -> list[str]:
+def calls(message: dict[str, Any]) -> list[str]:
     """Each tool call as `name: query`, or as it was written where it can't be read."""
     shown = []
     for call in message.get("tool_calls") or []:

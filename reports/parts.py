@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from matplotlib import pyplot as plt
 
-from lib import episodes, plan, plots
+from lib import episodes, plan, plots, transcript
 from lib.compare import points
 from lib.measures import OUTCOMES
 from lib.plots import WORDS
@@ -412,19 +412,8 @@ def _plain(value: Any) -> str:
 def _turn(message: dict[str, Any]) -> str:
     """One message, with all of the model's text escaped; the long system prompt is folded."""
     content = html.escape(str(message.get("content") or ""))
-    calls = "".join(
-        f"<pre>{html.escape(str(call.get('name') or 'malformed call'))}: {html.escape(_arguments(call))}</pre>"
-        for call in message.get("tool_calls") or []
-    )
+    calls = "".join(f"<pre>{html.escape(call)}</pre>" for call in transcript.calls(message))
     body = f"<pre>{content}</pre>" if content else ""
     if message["role"] == "system":
         body = f"<details><summary>prompt and schema</summary>{body}</details>"
     return f'<div class="turn"><p class="role">{html.escape(message["role"])}</p>{body}{calls}</div>'
-
-
-def _arguments(call: dict[str, Any]) -> str:
-    try:
-        given = json.loads(call.get("arguments") or "")
-        return str(given["query"])
-    except (json.JSONDecodeError, KeyError, TypeError):
-        return str(call.get("arguments"))

@@ -1,7 +1,7 @@
 """Sends a query's values apart from its text, so that the server finds the plan that it made for the same text before.
 
-The server does so itself, but only after it has parsed the text anew: 15 ms of its time for each new value, against 2 ms
-for a text that it knows (measured on four hops). A study asks thousands of questions that differ only in values.
+The server does so itself, but only after it has parsed the text anew: 12 ms of its time for each new value, against 1.4
+for a text that it knows (measured on three hops). A study asks thousands of questions that differ only in values.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 
 # Texts and comments are skipped as wholes, so that what looks like a value inside one is left alone.
 TOKEN = re.compile(
-    r"""(?P<text>'[^'\\]*'|"[^"\\]*")|(?P<other>'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`(?:``|[^`])*`|/\*.*?\*/|//[^\n]*|\$)"""
-    r"""|(?P<number>(?<![\w.$])\d{1,15}(?![\w.]))|(?P<clause>\b(?:RETURN|WITH|UNWIND|CALL|USING|FINISH|LET|FILTER|NEXT)\b)""",
+    r"""(?P<text>'[^'\\]*'|"[^"\\]*")|(?P<other>'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`(?:``|[^`])*`|/\*.*?\*/|//[^\n\r]*|\$)"""
+    r"""|(?P<number>(?<![\w.$])(?:0|[1-9]\d{0,14})(?![\w.]))|(?P<clause>\b(?:RETURN|WITH|UNWIND|CALL|USING|FINISH|LET|FILTER|NEXT)\b)""",
     re.IGNORECASE | re.DOTALL,
 )
 COMPARED = re.compile(

@@ -109,13 +109,33 @@ class Rows:
     cut: bool
 
 
+class Slots:
+    """Room for so many at a time, or for one alone."""
+
+    def __init__(self, count: int):
+        self._count, self._free, self._alone = count, asyncio.Semaphore(count), asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def taken(self, alone: bool = False) -> AsyncIterator[None]:
+        held = 0
+        lock = self._alone if alone else contextlib.nullcontext()
+        async with lock:  # two that want to be alone would wait for each other's slots
+            try:
+                for _ in range(self._count if alone else 1):
+                    await self._free.acquire()
+                    held += 1
+                yield
+            finally:
+                for _ in range(held):
+                    self._free.release()
+
+
 class Reader:
     """Runs queries from any number of tasks, `at_once` of them at a time, each for `timeout` seconds at most."""
 
     def __init__(self, uri: str, at_once: int = 24, timeout: float = 45.0):
-        self.uri, self.timeout, self._at_once = uri, timeout, at_once
-        self._slots = asyncio.Semaphore(at_once)
-        self._alone = asyncio.Lock()
+        self.uri, self.timeout = uri, timeout
+        self._slots = Slots(at_once)
         self._verdicts: dict[str, QueryError | None] = {}
         self._watches: set[asyncio.Future[None]] = set()
         self._driver = neo4j.AsyncGraphDatabase.driver(
@@ -137,6 +157,7 @@ class Reader:
             raise Refused(f"The query has {len(query):,} characters; at most {LONGEST_QUERY:,} are allowed")
         if SUSPECT.search(query):
             await self._vet(query)
+            return await self._persistently(query, limit)  # the very text that was vetted
         text, values = apart(query)
         if values:
             # What is wrong with a query is said of the query as it was sent.
@@ -185,7 +206,7 @@ class Reader:
         last: QueryError | None = None
         for alone in (False, True):
             try:
-                async with self._slot(alone):
+                async with self._slots.taken(alone):
                     return await self._within_time(query, limit, explain, values)
             except (ServiceUnavailable, SessionExpired, OSError):
                 await self._return_of_the_server()
@@ -194,20 +215,6 @@ class Reader:
                 last = QueryFailed(str(e), "memory error")
         assert last is not None
         raise last
-
-    @contextlib.asynccontextmanager
-    async def _slot(self, alone: bool) -> AsyncIterator[None]:
-        taken = 0
-        lock = self._alone if alone else contextlib.nullcontext()
-        async with lock:  # two that want to be alone would wait for each other's slots
-            try:
-                for _ in range(self._at_once if alone else 1):
-                    await self._slots.acquire()
-                    taken += 1
-                yield
-            finally:
-                for _ in range(taken):
-                    self._slots.release()
 
     async def _within_time(self, query: str, limit: int, explain: bool, values: dict[str, Any] | None) -> Rows:
         started = time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from tinker_cookbook.renderers import Renderer
+from tinker_cookbook.renderers import Renderer, ToolCall
 from tinker_cookbook.renderers.base import Message
 from tinker_cookbook.tool_use import ToolResult, simple_tool_result, tool
 
@@ -21,6 +21,15 @@ Then say that you are done, without another call.
 
 The graph:
 """
+
+
+DONE: Message = {"role": "assistant", "content": "done"}
+
+
+def asks(query: str) -> Message:
+    """The message with which an agent runs a query."""
+    call = ToolCall(function=ToolCall.FunctionBody(name="run_cypher", arguments=json.dumps({"query": query})))
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
 
 
 class CypherTool:
@@ -70,19 +79,16 @@ class CypherWorld:
         """Run the last query that ran without an error once more, uncapped, and score its rows."""
         assert self.reader is not None
         query = next((c["query"] for c in reversed(attempt.calls) if c["error"] is None), None)
-        rows: list[list[Any]] = []
-        total = 0
-        if query is not None:
-            try:
-                result = await self.reader.run(query, self.settings.row_cap)
-                rows, total = result.rows, result.total
-            except QueryError:  # it ran a moment ago, but too slowly to run again: no rows, so a wrong answer
-                return Verdict(query, [], 0, None, score(None, question["rows"]))
-            except Unavailable as e:
-                raise EnvironmentFault(str(e)) from e
+        nothing = Verdict(query, [], 0, None, score(None, question["rows"]))
         if query is None:
-            return Verdict(None, [], 0, None, score(None, question["rows"]))
-        return Verdict(query, rows, total, digest(rows), score(rows, question["rows"]))
+            return nothing
+        try:
+            found = await self.reader.run(query, self.settings.row_cap)
+        except QueryError:  # it ran a moment ago, but too slowly to run again: no rows, so a wrong answer
+            return nothing
+        except Unavailable as e:
+            raise EnvironmentFault(str(e)) from e
+        return Verdict(query, found.rows, found.total, digest(found.rows), score(found.rows, question["rows"]))
 
 
 def show(rows: Rows, settings: Agent) -> str:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import math
 import re
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from lib.graph.query import QueryError, Reader, TimedOut
+from lib.graph.query import QueryError, Reader, Slots, TimedOut
 from lib.questions.demonstrations import Parts
 
 SECONDS = 5.0  # a question whose query takes longer is not kept
@@ -35,7 +32,7 @@ class Verifier:
 
     def __init__(self, reader: Reader, shared_names: frozenset[str]):
         self._reader, self._shared = reader, shared_names
-        self._slots, self._lonely = asyncio.Semaphore(AT_ONCE), asyncio.Lock()
+        self._slots = Slots(AT_ONCE)
 
     async def rows(self, query: str, ordered: bool) -> Rows | Rejected:
         """The reference rows, sorted unless they are `ordered`, or the rule that the query breaks."""
@@ -57,10 +54,10 @@ class Verifier:
     async def _in_time(self, query: str, limit: int) -> Rows:
         """Raises TimedOut where a query takes longer than SECONDS each time, the last times without company: a busy
         machine must not change which questions there are."""
-        async with self._slots:
+        async with self._slots.taken():
             rows, seconds = await self._timed(query, limit)
         if seconds > SECONDS:
-            async with self._alone():
+            async with self._slots.taken(alone=True):
                 for _ in range(TRIES_ALONE):
                     rows, seconds = await self._timed(query, limit)
                     if seconds <= SECONDS:
@@ -75,19 +72,6 @@ class Verifier:
         except TimedOut:
             return [], math.inf
         return rows, time.monotonic() - start
-
-    @contextlib.asynccontextmanager
-    async def _alone(self) -> AsyncIterator[None]:
-        taken = 0
-        async with self._lonely:  # two that want to be alone would wait for each other's slots
-            try:
-                for _ in range(AT_ONCE):
-                    await self._slots.acquire()
-                    taken += 1
-                yield
-            finally:
-                for _ in range(taken):
-                    self._slots.release()
 
     def _broken(self, query: str, rows: Rows) -> str | None:
         if not rows:
