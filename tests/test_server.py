@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -125,9 +126,69 @@ def test_a_server_of_one_s_own(uri, graph_folder, tmp_path, monkeypatch):
     ):
         pass
     assert count(uri) == before
-    monkeypatch.setenv("NEO4J_URI", "bolt://127.0.0.1:9")
-    with pytest.raises(server.ServerError, match="unset NEO4J_URI"), server.running(graph_folder):
+
+
+def refusal(graph_folder):
+    """What is said where NEO4J_URI can't be used."""
+    with pytest.raises(server.ServerError) as refused, server.running(graph_folder):
         pass
+    said = str(refused.value)
+    assert "\n" not in said and said.endswith("or unset NEO4J_URI to use a server of the study's own")
+    return said
+
+
+def test_an_address_without_a_database_is_named(graph_folder, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    for scheme in ("bolt", "neo4j"):
+        monkeypatch.setenv("NEO4J_URI", f"{scheme}://127.0.0.1:{port}")
+        said = refusal(graph_folder)
+        assert f"{scheme}://127.0.0.1:{port} can't be used" in said and "No database answers at that address" in said
+        assert "PASSWORD" not in said
+
+
+def test_a_wrong_password_is_told_from_a_wrong_database(graph_folder, uri, tmp_path, monkeypatch):
+    monkeypatch.setenv("NEO4J_URI", uri)
+    monkeypatch.setenv("NEO4J_DATABASE", "nowhere")
+    said = refusal(graph_folder)
+    assert "nowhere" in said and "Check NEO4J_URI and NEO4J_DATABASE" in said
+    monkeypatch.delenv("NEO4J_DATABASE")
+    with guarded(tmp_path, monkeypatch) as address:
+        monkeypatch.setenv("NEO4J_URI", address)
+        for password in (None, "wrong"):
+            if password:
+                monkeypatch.setenv("NEO4J_PASSWORD", password)
+            said = refusal(graph_folder)
+            assert "Check NEO4J_USER and NEO4J_PASSWORD" in said and "No database" not in said
+
+
+@contextlib.contextmanager
+def guarded(home, monkeypatch):
+    """A server that asks for a password."""
+    conf = server.CONF.replace("auth_enabled=false", "auth_enabled=true")
+    port, lock = server._free_port(), server._lock(home / "lock")
+    with monkeypatch.context() as changed:
+        changed.setattr(server, "CONF", conf)
+        process = server._start(home, server.DATA, lock, ("512m", "64m"), port, loader=False)
+    try:
+        deadline = time.monotonic() + server.READY_WITHIN
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                break
+            time.sleep(0.1)
+        yield f"bolt://127.0.0.1:{port}"
+    finally:
+        server._stop(process, home, server.STOP_PATIENCE)
+        os.close(lock)
+
+
+def test_a_slow_start_is_told_from_a_broken_one(graph_folder, uri, monkeypatch):
+    monkeypatch.setattr(server, "READY_WITHIN", 0.5)  # none is that fast
+    with pytest.raises(server.ServerError) as slow, server.running(graph_folder):
+        pass
+    log = server.DATA / "neo4j" / "failed-start.log"
+    assert "A busy machine may be the cause: then run it again" in str(slow.value) and str(log) in str(slow.value)
+    assert log.is_file()
 
 
 def test_a_missing_graph_is_named(tmp_path):
@@ -139,6 +200,27 @@ def test_a_full_disk_is_named(graph_folder, scratch, monkeypatch):
     monkeypatch.setattr(server, "NEEDS", 10**18)  # more than any disk has
     with pytest.raises(server.ServerError, match=r"MB free.*free some space"), server.running(graph_folder, scratch):
         pass
+
+
+def test_a_disk_that_fills_up_while_a_store_is_copied_is_named_in_one_line(graph_folder, uri):
+    """As on a full disk: no file of this process may grow beyond some kilobytes."""
+    code = f"""
+import resource
+from pathlib import Path
+from lib.graph import server
+resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+try:
+    with server.running(Path({str(graph_folder)!r})):
+        pass
+except server.ServerError as e:
+    print(e)
+"""
+    done = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    said, _ = done.communicate(timeout=120)
+    (line,) = said.splitlines()
+    assert line.startswith(f"Writing under {server.DATA / 'neo4j'} failed: File too large. The database needs about ")
+    assert "MB there: free some space" in line
+    assert not [path for path in (server.DATA / "neo4j" / "runs").glob(f"{done.pid}-*") if path.is_dir()]
 
 
 def test_no_network_and_damaged_jars(tmp_path, monkeypatch):

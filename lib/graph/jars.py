@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import tempfile
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -118,4 +119,4 @@ def _coordinate(artifact: Artifact) -> str:
 
 
 def _first_line(e: BaseException) -> str:
-    return (str(e).splitlines() or [type(e).__name__])[0][:300]
+    return textwrap.shorten((str(e).splitlines() or [type(e).__name__])[0], 300, placeholder=" ...")

@@ -24,8 +24,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import neo4j
-from neo4j.exceptions import DriverError, Neo4jError
+from neo4j.exceptions import DriverError, Neo4jError, ServiceUnavailable
 
+from lib.files import write_text
 from lib.graph import load
 from lib.graph.jars import PINS, JarError, classpath
 
@@ -91,7 +92,7 @@ def running(graph: Path | None = None, data: Path | None = None, port: int | Non
         _prepare_foreign(uri, graph)
         yield uri
         return
-    with _full_disk_named(data):
+    with _full_disk_named(graph, data):
         store = _loaded(graph, data)
         home, lock = _own_copy(store, data)
     try:
@@ -141,9 +142,21 @@ def _prepare_foreign(uri: str, graph: Path) -> None:
         raise ServerError(f"NEO4J_URI={uri}: {e}. Nothing was changed; empty that database or name another one") from e
     except (DriverError, Neo4jError) as e:
         raise ServerError(
-            f"NEO4J_URI={uri} can't be used: {str(e).splitlines()[0]}. Check NEO4J_USER and NEO4J_PASSWORD, or unset "
-            "NEO4J_URI to use a server of the study's own"
+            f"NEO4J_URI={uri} can't be used: {_first_line(e)}. {_way_out(e)}, or unset NEO4J_URI to use a server of the "
+            "study's own"
         ) from e
+
+
+def _way_out(e: DriverError | Neo4jError) -> str:
+    if isinstance(e, ServiceUnavailable):
+        return "No database answers at that address: start it or correct the address"
+    if isinstance(e, Neo4jError) and "Security" in (e.code or ""):
+        return "Check NEO4J_USER and NEO4J_PASSWORD"
+    return "Check NEO4J_URI and NEO4J_DATABASE"
+
+
+def _first_line(e: Exception) -> str:
+    return (str(e).splitlines() or [type(e).__name__])[0].rstrip(":.")
 
 
 # ---------------------------------------------------------------- stores
@@ -184,7 +197,12 @@ def _own_copy(store: Path, data: Path) -> tuple[Path, int]:
                 old.unlink()
         home = runs / f"{os.getpid()}-{secrets.token_hex(4)}"
         lock = _lock(home.with_suffix(".lock"))
-    shutil.copytree(store, home)
+    try:
+        shutil.copytree(store, home)
+    except BaseException:
+        shutil.rmtree(home, ignore_errors=True)
+        os.close(lock)
+        raise
     return home, lock
 
 
@@ -207,24 +225,31 @@ def _locked(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _needed(graph: Path) -> int:
+    """Bytes of disk, about, for loading a graph and running a server on it."""
+    return NEEDS + 8 * load.size(graph)
+
+
 def _check_disk(graph: Path, data: Path) -> None:
-    needed = NEEDS + 8 * load.size(graph)
     free = shutil.disk_usage(data).free
-    if free < needed:
+    if free < _needed(graph):
         raise ServerError(
-            f"{data} has {free >> 20} MB free and loading {graph} needs about {needed >> 20} MB; free some space "
+            f"{data} has {free >> 20} MB free and loading {graph} needs about {_needed(graph) >> 20} MB; free some space "
             f"({data / 'neo4j'} holds only what can be made again)"
         )
 
 
 @contextlib.contextmanager
-def _full_disk_named(data: Path) -> Iterator[None]:
+def _full_disk_named(graph: Path, data: Path) -> Iterator[None]:
     try:
         yield
     except OSError as e:
+        # A folder's copy fails file by file, and tells each reason as text: the first stands for all.
+        why = str(e.args[0][0][2] if isinstance(e, shutil.Error) else e)
+        why = re.sub(r"^\[Errno \d+\] |: '.*", "", why, flags=re.DOTALL)
         raise ServerError(
-            f"Writing under {data / 'neo4j'} failed: {e.strerror or e}. Free some space or fix the folder's rights, "
-            "then run it again; what was half written is not used"
+            f"Writing under {data / 'neo4j'} failed: {why}. The database needs about {_needed(graph) >> 20} MB there: free "
+            "some space or fix the folder's rights, then run it again; what was half written is not used"
         ) from e
 
 
@@ -252,7 +277,7 @@ def _serving(
         process = _start(home, data, lock, memory, chosen, loader)
         uri = f"bolt://127.0.0.1:{chosen}"
         try:
-            _await(process, home, uri)
+            _await(process, home, data, uri)
             process.stdin.write(b"up\n")  # type: ignore[union-attr]
             _replaceable[uri], _watchdogs[uri] = home / "run" / "java.pid", process
             yield uri
@@ -313,13 +338,13 @@ def _start(
         )
 
 
-def _await(process: subprocess.Popen[bytes], home: Path, uri: str) -> None:
+def _await(process: subprocess.Popen[bytes], home: Path, data: Path, uri: str) -> None:
     """Until the server answers, and is the one of this home: the port could be another's."""
     deadline = time.monotonic() + READY_WITHIN
     port = int(uri.rsplit(":", 1)[1])
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise _failure(home, f"The database stopped with code {process.returncode} while starting", port)
+            raise _failure(home, data, f"The database stopped with code {process.returncode} while starting", port)
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
             with (
@@ -332,10 +357,12 @@ def _await(process: subprocess.Popen[bytes], home: Path, uri: str) -> None:
         except (OSError, DriverError, Neo4jError):
             pass  # not up yet
         time.sleep(0.05)
-    raise _failure(home, f"The database didn't answer within {READY_WITHIN:.0f} s", port)
+    slow = f"The database didn't answer within {READY_WITHIN:.0f} s. A busy machine may be the cause: then run it again"
+    raise _failure(home, data, slow, port)
 
 
-def _failure(home: Path, what: str, port: int) -> ServerError:
+def _failure(home: Path, data: Path, what: str, port: int) -> ServerError:
+    """What went wrong, with the end of the server's log; the log itself is kept, as the server's home goes."""
     log = ""
     for name in ("neo4j.log", "console.log"):
         with contextlib.suppress(OSError):
@@ -344,7 +371,10 @@ def _failure(home: Path, what: str, port: int) -> ServerError:
         return PortTaken(f"Port {port} of 127.0.0.1 is in use by another program; choose another one")
     if "No space left on device" in log:
         what += ": the disk is full"
-    return ServerError(f"{what}. The end of its log:\n{log[-2000:]}")
+    kept = data / "neo4j" / "failed-start.log"
+    with contextlib.suppress(OSError):  # the disk may be what failed
+        write_text(kept, log)
+    return ServerError(f"{what}. The end of its log, which is in {kept}:\n{log[-2000:]}")
 
 
 def _stop(process: subprocess.Popen[bytes], home: Path, patience: float) -> None:
