@@ -36,6 +36,11 @@ SHELLS = {"sh", "bash", "dash", "zsh", "fish"}
 GRACE = 10.0  # seconds for a kernel to close its database and files after an interrupt
 ADDRESS = re.compile(r" at 0x[0-9a-f]+(?=>)")
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
+CHAINED = re.compile(
+    r"^(?:During handling of the above exception, another exception occurred|"
+    r"The above exception was the direct cause of the following exception):$",
+    re.M,
+)
 POINTED_AT = re.compile(r"^-+> *\d+ (.*)$", re.M)
 SOCKET_PATH = 100  # characters; the shortest limit of the systems is 104, with the closing zero
 PERIOD = 0.5  # seconds between looks at the processes
@@ -182,11 +187,13 @@ def _failure(error: Exception, watch: Watch) -> str:
         return f"{watch.stopping}; start it again to go on"
     if isinstance(error, PapermillExecutionError):
         traceback = ANSI.sub("", "\n".join(error.traceback))
-        line = POINTED_AT.search(traceback)  # the first one is the cell's, the rest is inside what it called
+        last = CHAINED.split(traceback)[-1]  # what was met on the way stands before
+        line = POINTED_AT.search(last)  # the first one is the cell's, the rest is inside what it called
         return f"failed in cell [{error.exec_count}] ({line[1] if line else ''})\n  {error.ename}: {error.evalue}"
     if isinstance(error, DeadKernelError):
         peak = f"{watch.peak / 2**30:.1f} GB"
-        return f"lost its kernel; most often the machine ran out of memory (the step's peak was {peak})"
+        cause = f"most often the machine ran out of memory (the step's peak was {peak})"
+        return f"lost its kernel; {cause}; start it again to go on"
     return f"failed: {type(error).__name__}: {error}"
 
 
