@@ -1,8 +1,9 @@
 """Demonstrations of mixed quality for the cold start: a teacher whose mistakes have names, so that a report can say which of them training removed.
 
-A clean teacher left nothing for reinforcement learning to gain at this size (measured); models at full size bring their
-own mistakes. The kinds below are theirs: a lost DISTINCT, an extra column, > for >=, a wrong relationship. Mistakes are
-rewritings of a query's text, so they apply to any structure of the dialect that `structures.py` describes.
+In an earlier trial a model of this size, taught from clean demonstrations, left almost nothing for practice to mend;
+models at full size bring their own mistakes. The kinds below are theirs: a lost DISTINCT, an extra column, > for >=, a
+wrong relationship. Mistakes are rewritings of a query's text, so they apply to any structure of the dialect that
+`structures.py` describes.
 """
 
 from __future__ import annotations
