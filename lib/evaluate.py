@@ -28,9 +28,8 @@ from lib.files import read_jsonl, write_json
 from lib.graph import server
 from lib.graph.query import Reader
 from lib.graph.world import DONE, CypherWorld, asks
-from lib.settings import Settings, SettingsError, load
+from lib.settings import SETS, Settings, SettingsError, load
 
-SETS = ("held_out_instances", "held_out_structures")
 GROUPS_AT_ONCE = 48  # enough to fill the sampler's rows; the database has a limit of its own
 SAMPLER_SEED = 0  # an arm's draws differ by its name, which is part of every rollout's key
 

@@ -20,13 +20,12 @@ from scipy.stats import norm
 
 from lib.bootstrap import FEW_CLUSTERS
 from lib.files import write_json
-from lib.settings import ROOT, Settings, SettingsError, load
+from lib.settings import ROOT, SETS, Settings, SettingsError, load
 
-FIRST_SET = "held_out_instances"
-APART_SET = "held_out_structures"
+FIRST_SET, APART_SET = SETS
 FIRST_TEST = {"set": FIRST_SET, "score": "strict", "decode": "sampled", "contrast": ["control", "trained"]}
 SECOND_TEST = {**FIRST_TEST, "decode": "greedy"}
-QUESTION_FILES = ("train", "dev", FIRST_SET, APART_SET, "demonstrations")
+QUESTION_FILES = ("train", "dev", *SETS, "demonstrations")
 FAULTY_MOST = 0.02  # share of episodes lost to faults outside the model, above which no success is claimed
 STRUCTURE_CORRELATION = 0.1  # assumed likeness of gains within a structure, for the power calculation alone
 WANTED_POWER = 0.8
@@ -48,7 +47,7 @@ ARMS = {
     "trained": "the last checkpoint of each seed; the seeds are pooled for the claim and shown one by one beside it",
 }
 EXPLORATORY = {
-    "held_out_structures": "questions of structures that were never trained on, reported apart and without a target",
+    APART_SET: "questions of structures that were never trained on, reported apart and without a target",
     "form and substance": "how much of the gain is the shape of the answer and how much its values",
     "hops": "the contrast by the number of relationships that a question crosses",
     "mistakes by kind": "how much of the gain is the removal of the mistakes planted in the demonstrations",
@@ -156,7 +155,7 @@ def make(settings: Settings) -> dict[str, Any]:
     Raises PlanError where a question file or the base model is missing, or where the confidence allows no equivalence.
     """
     confident(settings.test.confidence)
-    questions = {name: _questions(settings, name) for name in (FIRST_SET, APART_SET)}
+    questions = {name: _questions(settings, name) for name in SETS}
     test = settings.test
     plan: dict[str, Any] = {
         "run": settings.run,

@@ -43,6 +43,9 @@ class Questions:
     demonstrations: int = _number(least=1)
 
 
+SETS = ("held_out_instances", "held_out_structures")  # the test's questions: those of the claim, and those apart
+
+
 @dataclass(frozen=True, kw_only=True)
 class Model:
     hidden: int = _number(least=8)

@@ -22,10 +22,12 @@ from lib.questions.pools import Pools, read_pools
 from lib.questions.signature import hops, signature
 from lib.questions.structures import DEV, HELD_OUT, STRUCTURES, TRAIN, Structure
 from lib.questions.verify import Rejected, Rows, Verifier
+from lib.settings import SETS
 
-SPLITS = ("train", "dev", "held_out_instances", "held_out_structures")
-PART = {"train": "train", "dev": "dev", "held_out_instances": "held_out", "held_out_structures": "held_out"}
-WORDINGS = {"train": TRAIN, "dev": DEV, "held_out_instances": HELD_OUT, "held_out_structures": range(8)}
+SPLITS = ("train", "dev", *SETS)
+APART_SET = SETS[1]  # whole structures that are never trained on
+PART = dict(zip(SPLITS, ("train", "dev", "held_out", "held_out"), strict=True))
+WORDINGS = dict(zip(SPLITS, (TRAIN, DEV, HELD_OUT, range(8)), strict=True))
 DEMONSTRATED = 24  # different queries of a structure among the demonstrations; their values are drawn anew at each use
 TRIES = 12  # candidates tried for each instance that is wanted
 BATCH = 8  # candidates tried at once, at least, where some are rejected
@@ -129,11 +131,11 @@ class _Study:
         found = await asyncio.gather(*[anchors(s, lookup) for s in STRUCTURES])
         for structure, connected in zip(STRUCTURES, found, strict=True):
             for split in SPLITS:
-                if bool(structure.held_out) == (split == "held_out_structures"):
+                if bool(structure.held_out) == (split == APART_SET):
                     rng = random.Random(f"{structure.id} {split} {self.seed}")
                     stream = candidates(structure, connected, self.pools, PART[split], rng)
                     self.supplies[split].append(_Supply(structure, split, stream, verifier, bar))
-        first = [*self.supplies["train"], *self.supplies["held_out_structures"]]
+        first = [*self.supplies["train"], *self.supplies[APART_SET]]
         look = min(max(TRIVIAL[0], max(self.wanted.values()) // len(STRUCTURES)), TRIVIAL[1])
         await asyncio.gather(*[s.grow(look) for s in first])
         self.dropped = {s.structure.id: why for s in first if (why := _useless(s))}
