@@ -106,7 +106,7 @@ careful()  # here
 
 def test_a_kernel_that_is_killed_is_a_clear_failure(tmp_path: Path):
     source = written(tmp_path / "step.ipynb", "", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
-    with pytest.raises(notebook.StepError, match="lost its kernel; .* ran out of memory .*; start it again to go on"):
+    with pytest.raises(notebook.StepError, match=r"lost its kernel; .* ran out of memory .*; start it again to go on"):
         notebook.run(source, tmp_path / "out.ipynb", {}, tmp_path / "timings", [])
 
 
