@@ -39,10 +39,10 @@ SUSPECT = re.compile(
     r"dryrun|deallocate|reallocate|load|call|show|terminate|use|explain|profile|cypher|in\s+transactions)\b|\\",
     re.IGNORECASE,
 )
-BLANK = r"(?:\s|/\*.*?\*/|//[^\n]*(?:\n|$))"
+BLANK = r"(?:\s|/\*.*?\*/|//[^\n\r]*(?:[\n\r]|$))"
 OPTIONS = rf"(?:cypher(?:{BLANK}+(?:\d+|\w+{BLANK}*={BLANK}*\w+))*{BLANK}+)?"
 PREFIX = re.compile(rf"^{BLANK}*{OPTIONS}(explain|profile)\b", re.IGNORECASE | re.DOTALL)
-QUOTED = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`(?:``|[^`])*`|/\*.*?\*/|//[^\n]*", re.DOTALL)
+QUOTED = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`(?:``|[^`])*`|/\*.*?\*/|//[^\n\r]*", re.DOTALL)
 USE = re.compile(
     rf"(?:^\s*{OPTIONS}|\{{\s*|\bunion(?:\s+all|\s+distinct)?\s+|\bnext\s+|\bthen\s+|\belse\s+)use\s+[\w_]",
     re.IGNORECASE,
