@@ -206,6 +206,17 @@ def test_restricted_draws_in_mixed_company(client: Any) -> None:
             assert (rank < 3).all()
 
 
+def test_broken_weights_are_named_and_not_sampled_from(folders: dict[str, Path], tmp_path: Path) -> None:
+    service: Any
+    with local.serving(tmp_path, seed=3) as service:
+        trainer = service.create_lora_training_client(str(folders["lfm2"])).result()
+        with torch.no_grad():
+            trainer.trainer.model.model.embedding_norm.weight[0] = torch.nan
+        broken = trainer.save_weights_and_get_sampling_client().result()
+        with pytest.raises(Exception, match="not numbers"):
+            ask(broken, "r", [1, 2, 3]).result()
+
+
 def test_draws_follow_the_distribution() -> None:
     logits = torch.tensor([[0.0, 1.0, 2.0, -torch.inf, 0.5]]).expand(20_000, -1)
     uniforms = (torch.arange(20_000) + 0.5) / 20_000
@@ -263,7 +274,7 @@ def test_memory_stays_within_its_limit_and_changes_no_bit(
         futures = [(key, ask(client, key, prompt)) for key, prompt in requests]
         tight = {key: answer(future.result()) for key, future in futures}
         pool = client.sampler.pool
-        assert sum(t.numel() * 4 for t in pool.tables) <= limit
+        assert sum(t.nbytes for t in pool.tables) <= limit
         kept = sum(len(e.blocks) for e in pool.finished.values())
         assert kept > 0 and len(pool.free) + kept >= pool.blocks - 1
         while pool.finished:
@@ -274,16 +285,17 @@ def test_memory_stays_within_its_limit_and_changes_no_bit(
 
 def test_a_pool_shares_blocks_and_gives_them_back() -> None:
     pool = BlockPool([(BLOCK, 2)], limit=10 * BLOCK * 8, least=3)
-    text = list(range(100))
+    length = BLOCK + BLOCK // 2
+    text = list(range(length))
     hashes = prefix_hashes(1, text)
-    first = pool.start(1, text, hashes, 100, None, 0)
+    first = pool.start(1, text, hashes, length, None, 0)
     assert first is not None and len(first.blocks) == 2
     pool.tables[0][first.blocks[1]] = 5.0
     pool.finish(first, text, hashes)
-    source, shared = pool.find(1, text, hashes, 99)
-    assert source is first and shared == 99
-    assert pool.find(2, text, prefix_hashes(2, text), 99) == (None, 0)
-    second = pool.start(1, text, hashes, 130, first, 99)
+    source, shared = pool.find(1, text, hashes, length - 1)
+    assert source is first and shared == length - 1
+    assert pool.find(2, text, prefix_hashes(2, text), length - 1) == (None, 0)
+    second = pool.start(1, text, hashes, 2 * BLOCK, first, length - 1)
     assert second is not None and second.blocks[0] == first.blocks[0] and second.blocks[1] != first.blocks[1]
     assert (pool.tables[0][second.blocks[1]] == 5.0).all()
     pool.tables[0][second.blocks[1]] = 6.0
@@ -305,6 +317,16 @@ def test_products_at_one_shape_do_not_depend_on_the_other_rows() -> None:
         other = torch.randn(decoder.ROWS, inner)
         other[17] = rows[3]
         assert torch.equal(torch.mm(other, weight)[17], torch.mm(rows, weight)[3])
+
+
+def test_smaller_steps_change_no_bit(folders: dict[str, Path], tmp_path: Path, monkeypatch: Any) -> None:
+    """The sizes that the trial of the products allows, against steps of one size only."""
+    requests = [(f"r{i}", p) for i, p in enumerate(prompts(30))]
+    several = fresh(folders["lfm2"], tmp_path, requests)
+    decoder.agreeing_sizes.cache_clear()
+    monkeypatch.setattr(decoder, "SIZES", ())
+    assert fresh(folders["lfm2"], tmp_path, requests) == several
+    decoder.agreeing_sizes.cache_clear()
 
 
 def test_which_models_are_fast(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Keys and values of past tokens in blocks of 64, shared by all sequences that begin alike.
+"""Keys and values of past tokens in blocks, shared by all sequences that begin alike.
 
 An agent sends its whole conversation every turn, and a group's rollouts open with the same prompt: what was computed
 once is found again by the tokens themselves. Blocks are shared by count of their users and never changed once shared;
@@ -7,13 +7,14 @@ a sequence that goes on from the middle of a block gets a copy of that block.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
-import torch
+import numpy as np
 
-BLOCK = 64  # tokens
+BLOCK = 16  # tokens; a multiple of 8 (kernels.py), and small, since what follows a block's last token is read in vain
 PRIME = 2**61 - 1
 
 
@@ -45,10 +46,10 @@ class BlockPool:
     """
 
     def __init__(self, shapes: list[tuple[int, ...]], limit: int, least: int):
-        self.block_bytes = sum(4 * torch.Size(s).numel() for s in shapes)
+        self.block_bytes = sum(4 * math.prod(s) for s in shapes)
         self.blocks = max(limit // self.block_bytes, least + 2)  # scratch, and one that is copied
-        # zeros, not garbage: a masked value counts 0 times itself, and 0 times NaN isn't 0
-        self.tables = [torch.zeros(self.blocks, *s) for s in shapes]
+        # zeros, not garbage: what is masked counts 0 times itself, and 0 times NaN isn't 0
+        self.tables = [np.zeros((self.blocks, *s), np.float32) for s in shapes]
         self.free = list(range(self.blocks - 1, 0, -1))
         self.users = [0] * self.blocks
         self.index: dict[int, Entry] = {}
@@ -80,7 +81,7 @@ class BlockPool:
             self.users[block] = 1
         if original is not None:
             for table in self.tables:
-                table[own[0]].copy_(table[original])
+                table[own[0]] = table[original]
             self._release([original])
         if source is not None and id(source) in self.finished:
             self.finished.move_to_end(id(source))
@@ -90,11 +91,11 @@ class BlockPool:
 
     def finish(self, entry: Entry, tokens: list[int], hashes: list[int]) -> None:
         """The sequence ended with these tokens' keys and values in place; keep them for a conversation that goes on."""
-        entry.tokens, entry.filled = tokens, len(tokens)
+        known, entry.tokens, entry.filled = len(entry.tokens), tokens, len(tokens)
         used = -(-len(tokens) // BLOCK)
         self._release(entry.blocks[used:])
         entry.blocks = entry.blocks[:used]
-        self._add_to_index(entry, hashes, 0)
+        self._add_to_index(entry, hashes, min(known, len(tokens)))
         self.finished[id(entry)] = entry
 
     def drop(self, entry: Entry) -> None:

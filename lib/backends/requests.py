@@ -38,13 +38,13 @@ class Request:
     prompt_logprobs: np.ndarray | None = None
 
     def uniforms(self, sample: int) -> np.ndarray:
-        """One number in [0, 1 - 2**-22] per position, float32, from a counter-based generator of the sample's own.
+        """One number in [0, 1 - 2**-22] per position, float32: the sample's own stream of SHAKE-128, 24 bits a number.
 
         The bound keeps `u * total < total` in float32, so that a draw can't run past the last possible token.
         """
-        key = hashlib.blake2b(self.key + sample.to_bytes(4, "little"), digest_size=16).digest()
-        generator = np.random.Generator(np.random.Philox(key=np.frombuffer(key, np.uint64)))
-        return np.minimum(generator.random(self.max_tokens, dtype=np.float32), np.float32(1 - 2**-22))
+        stream = hashlib.shake_128(self.key + sample.to_bytes(4, "little")).digest(4 * self.max_tokens)
+        numbers = (np.frombuffer(stream, "<u4") >> 8).astype(np.float32) * np.float32(2**-24)
+        return np.minimum(numbers, np.float32(1 - 2**-22))
 
     def stops(self, tokens: list[int]) -> bool:
         """Whether the answer ends with its last token. A stop string may span tokens, so the tail is decoded."""
@@ -106,19 +106,19 @@ def draw(logits: Tensor, uniforms: Tensor, params: types.SamplingParams) -> tupl
     cumulative distribution: one number per token, whatever the vocabulary.
     """
     shifted = logits - logits.amax(-1, keepdim=True)
-    weights = shifted.exp()
+    cumulative = shifted.exp().cumsum(-1)
     if params.temperature <= 0:
         tokens = shifted.argmax(-1, keepdim=True)
-    elif params.temperature == 1 and params.top_k <= 0 and params.top_p >= 1:
-        tokens = _invert(weights, uniforms)
+    elif params.top_k <= 0 and params.top_p >= 1:
+        scaled = cumulative if params.temperature == 1 else (shifted / params.temperature).exp().cumsum(-1)
+        tokens = _invert(scaled, uniforms)
     else:
         tokens = _restricted(shifted / params.temperature, uniforms, params)
-    logprobs = shifted.gather(-1, tokens) - weights.sum(-1, keepdim=True).log()
+    logprobs = shifted.gather(-1, tokens) - cumulative[:, -1:].log()
     return tokens[:, 0], logprobs[:, 0]
 
 
-def _invert(weights: Tensor, uniforms: Tensor) -> Tensor:
-    cumulative = weights.cumsum(-1)
+def _invert(cumulative: Tensor, uniforms: Tensor) -> Tensor:
     return torch.searchsorted(cumulative, uniforms[:, None] * cumulative[:, -1:], right=True)
 
 
@@ -129,4 +129,4 @@ def _restricted(scaled: Tensor, uniforms: Tensor, params: types.SamplingParams) 
     weights = best[:, :k].softmax(-1)
     before = weights.cumsum(-1) - weights
     weights = weights * (before < params.top_p)
-    return tokens.gather(-1, _invert(weights, uniforms))
+    return tokens.gather(-1, _invert(weights.cumsum(-1), uniforms))

@@ -1,6 +1,6 @@
 """Sampling from small models: continuous batching over a prefix cache, repeatable to the last bit.
 
-Each step feeds ROWS tokens: the newest token of every running sequence, and with the rows that are left the next
+Each step feeds up to ROWS tokens: the newest token of every running sequence, and with the rows that are left the next
 tokens of prompts. Sequences enter and leave at any step, so nobody waits for a batch to fill or to finish.
 """
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from tinker import types
 
+from lib.backends import kernels
 from lib.backends.decoder import ROWS, Decoder
 from lib.backends.models import Weights
 from lib.backends.prefix_cache import BLOCK, BlockPool, Entry, prefix_hashes
@@ -31,6 +31,19 @@ class _Sequence:
     scored: bool  # the prompt's log-probabilities come from this one
     entry: Entry | None = None
     slot: int = -1
+
+
+@dataclass
+class _Step:
+    """The rows of one step, padded to a size of the decoder's; the first `drawing` of them are drawn for."""
+
+    slots: np.ndarray
+    positions: np.ndarray
+    tokens: np.ndarray
+    drawing: int
+    fills: list[
+        tuple[_Sequence, slice, bool]
+    ]  # prompts that are fed: rows (but the last token's), and whether to the end
 
 
 class FastSampler:
@@ -55,8 +68,8 @@ class FastSampler:
         self.logprobs = np.zeros((slots, context), np.float32)
         self.stop = np.zeros((slots, decoder.vocabulary), bool)
         self.stop_strings = np.zeros(slots, bool)
-        self.rule = np.zeros(slots, np.int64)  # which of `rules` its draws follow
-        self.rules: dict[tuple[float, int, float], tuple[int, types.SamplingParams]] = {}
+        self.temperature = np.zeros(slots, np.float32)
+        self.restricted = np.zeros(slots, bool)  # draws follow top_k or top_p
 
     def add(self, request: Request) -> None:
         hashes = prefix_hashes(self.owner, request.prompt)
@@ -79,18 +92,14 @@ class FastSampler:
     def step(self) -> bool:
         """Admit what fits, feed one batch of rows, draw; False when nothing is left to do."""
         self._admit()
-        slots, positions, tokens, fills = self._rows()
-        batch = self.decoder.batch(tokens, positions, self.blocks[slots])
-        hidden = self.decoder.run(batch, self.pool)
-        drawing = self.sampling[slots]
-        ended = [(sequence, row) for sequence, _, row in fills if row >= 0]
-        for _, row in ended:
-            drawing[row] = True
-        scored = [(sequence, rows) for sequence, rows, _ in fills if sequence.scored]
-        if drawing.any() or scored:
-            logits = self.decoder.logits(hidden)
-            self._score(scored, positions, logits)
-            self._draw(slots, np.flatnonzero(drawing), logits)
+        step = self._rows()
+        scored = [fill for fill in step.fills if fill[0].scored]
+        wanted = len(step.slots) if scored else step.drawing
+        logits = self.decoder.run(step.tokens, step.positions, self.blocks[step.slots], wanted, self.pool)
+        if scored:
+            self._score(scored, step.positions, torch.from_numpy(logits))
+        if step.drawing:
+            self._draw(step.slots[: step.drawing], logits[: step.drawing])
         return bool(self.running or self.waiting)
 
     def _admit(self) -> None:
@@ -125,67 +134,68 @@ class FastSampler:
         self.fed[slot], self.drawn[slot], self.sampling[slot] = entry.filled, 0, False
         self.most[slot] = request.max_tokens if request.samples else 1
         self.stop[slot], self.stop_strings[slot] = False, bool(request.stop_strings)
-        rule = (request.params.temperature, request.params.top_k, request.params.top_p)
-        self.rule[slot] = self.rules.setdefault(rule, (len(self.rules), request.params))[0]
+        self.temperature[slot] = request.params.temperature
+        self.restricted[slot] = request.params.top_k > 0 or request.params.top_p < 1
         if request.samples:
             self.stop[slot, [t for t in request.stop_tokens if t < self.decoder.vocabulary]] = True
             self.uniforms[slot, : request.max_tokens] = request.uniforms(sequence.sample)
 
-    def _rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[_Sequence, slice, int]]]:
-        """Slots, positions and tokens of this step's rows, and for each prompt being fed its rows and its last token's row (or -1)."""
-        slots = np.full(ROWS, ROWS, np.int64)
-        positions, tokens = np.zeros(ROWS, np.int64), np.zeros(ROWS, np.int64)
+    def _rows(self) -> _Step:
+        """First the newest tokens of running sequences, then the last tokens of prompts that end here, then the rest."""
         going = np.flatnonzero(self.sampling)
-        used = len(going)
-        slots[:used], positions[:used], tokens[:used] = going, self.fed[going], self.token[going]
-        self.fed[going] += 1
-        fills: list[tuple[_Sequence, slice, int]] = []
-        for sequence in list(self.filling):
-            if used == ROWS:
+        room = ROWS - len(going)
+        feeds: list[tuple[_Sequence, int, int, bool]] = []  # from, to (without the last token, if that is fed)
+        for sequence in self.filling:
+            if room == 0:
                 break
-            prompt, slot = sequence.request.prompt, sequence.slot
-            start = int(self.fed[slot])
-            count = min(ROWS - used, len(prompt) - start)
-            rows = slice(used, used + count)
-            slots[rows], positions[rows] = slot, np.arange(start, start + count)
-            tokens[rows] = prompt[start : start + count]
-            used += count
-            self.fed[slot] = start + count
-            assert sequence.entry is not None
-            sequence.entry.filled = start + count
-            complete = start + count == len(prompt)
-            fills.append((sequence, rows, used - 1 if complete else -1))
-            if complete:
-                self.filling.remove(sequence)
-        return slots, positions, tokens, fills
+            start, length = int(self.fed[sequence.slot]), len(sequence.request.prompt)
+            stop = min(start + room, length)
+            room -= stop - start
+            complete = stop == length
+            feeds.append((sequence, start, stop - complete, complete))
+            self._mark_fed(sequence, stop, complete)
+        last = [(f[0].slot, f[2], f[0].request.prompt[f[2]]) for f in feeds if f[3]]
+        rows = [(f[0].slot, p, f[0].request.prompt[p]) for f in feeds for p in range(f[1], f[2])]
+        table = np.array([*last, *rows], np.int64).reshape(-1, 3)
+        used, drawing = len(going) + len(table), len(going) + len(last)
+        size = self.decoder.size(used)
+        slots, positions, tokens = np.full(size, ROWS, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64)
+        slots[: len(going)], positions[: len(going)], tokens[: len(going)] = going, self.fed[going], self.token[going]
+        slots[len(going) : used], positions[len(going) : used], tokens[len(going) : used] = table.T
+        self.fed[going] += 1
+        fills, at = [], drawing
+        for sequence, start, stop, complete in feeds:
+            fills.append((sequence, slice(at, at + stop - start), complete))
+            at += stop - start
+        return _Step(slots, positions, tokens, drawing, fills)
 
-    def _score(self, scored: list[tuple[_Sequence, slice]], positions: np.ndarray, logits: torch.Tensor) -> None:
+    def _mark_fed(self, sequence: _Sequence, stop: int, complete: bool) -> None:
+        assert sequence.entry is not None
+        self.fed[sequence.slot] = sequence.entry.filled = stop
+        if complete:
+            self.filling = [s for s in self.filling if s is not sequence]
+
+    def _score(self, scored: list[tuple[_Sequence, slice, bool]], positions: np.ndarray, logits: torch.Tensor) -> None:
         """Log-probability of each fed prompt token's successor."""
-        if not scored:
-            return
         normed = logits.log_softmax(-1)
-        for sequence, rows in scored:
+        for sequence, rows, complete in scored:
             prompt = sequence.request.prompt
-            after = positions[rows] + 1
-            inside = after < len(prompt)
-            following = torch.tensor([prompt[p] for p in after[inside]], dtype=torch.long)
-            values = normed[rows][torch.from_numpy(inside)].gather(-1, following[:, None])[:, 0].numpy()
-            self.logprobs[sequence.slot, after[inside] - 1] = values
-            if not inside.all():
-                sequence.request.score(self.logprobs[sequence.slot, : len(prompt) - 1].copy())
+            following = torch.tensor([prompt[p + 1] for p in positions[rows]], dtype=torch.long)
+            known = self.logprobs[sequence.slot]
+            known[positions[rows]] = normed[rows].gather(-1, following[:, None])[:, 0].numpy()
+            if complete:
+                sequence.request.score(known[: len(prompt) - 1].copy())
 
-    def _draw(self, slots: np.ndarray, rows: np.ndarray, logits: torch.Tensor) -> None:
-        """Draw for these rows; sequences that end are answered and leave."""
-        if len(rows) == 0:
-            return
-        uniforms = torch.from_numpy(self.uniforms[slots, self.drawn[slots]])
-        tokens, logprobs = np.zeros(ROWS, np.int64), np.zeros(ROWS, np.float32)
-        for number, params in self.rules.values():
-            own = rows[self.rule[slots[rows]] == number]
-            if len(own):  # all rows are drawn for, since the shape must not depend on the company
-                drawn, drawn_logprobs = draw(logits, uniforms, params)
-                tokens[own], logprobs[own] = drawn.numpy()[own], drawn_logprobs.numpy()[own]
-        here, tokens, logprobs = slots[rows], tokens[rows], logprobs[rows]
+    def _draw(self, here: np.ndarray, logits: np.ndarray) -> None:
+        """Draw for the sequences in these slots; those that end are answered and leave."""
+        uniforms = self.uniforms[here, self.drawn[here]]
+        tokens, logprobs = np.empty(len(here), np.int64), np.empty(len(here), np.float32)
+        kernels.draw(logits, uniforms, self.temperature[here], tokens, logprobs)
+        if (tokens < 0).any():
+            raise FloatingPointError("the model's logits are not numbers (NaN): training has broken its weights")
+        for i in np.flatnonzero(self.restricted[here]).tolist():
+            row, uniform = torch.from_numpy(logits[i : i + 1]), torch.from_numpy(uniforms[i : i + 1])
+            tokens[i], logprobs[i] = map(float, draw(row, uniform, self.running[here[i]].request.params))
         number = self.drawn[here]
         self.tokens[here, number], self.logprobs[here, number] = tokens, logprobs
         self.token[here], self.drawn[here], self.sampling[here] = tokens, number + 1, True
@@ -196,6 +206,7 @@ class FastSampler:
             self._leave(self.running.pop(int(here[i])), bool(stopped[i]))
 
     def _leave(self, sequence: _Sequence, stopped: bool) -> None:
+        """Answer for a sequence that ended, and keep its keys for the turn that may follow."""
         request, slot, entry = sequence.request, sequence.slot, sequence.entry
         assert entry is not None
         self.sampling[slot] = False

@@ -18,7 +18,7 @@ from lib.backends.training import Trainer
 from lib.backends.training_client import TrainingClient
 from lib.backends.worker import SamplingWorker
 
-CACHE_BYTES = 256 * 2**20  # of past tokens' keys and values: about 400 conversations with the default model
+CACHE_BYTES = 128 * 2**20  # of past tokens' keys and values: about 250 conversations with the default model
 
 
 class Service:
