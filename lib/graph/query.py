@@ -212,7 +212,7 @@ class Reader:
         async with self._session() as session:
             key = hashlib.sha256(query.encode()).digest()
             if key not in self._verdicts:
-                verdict = await self._verdict(session, query, name)
+                verdict = await self._verdict(session, query, values, name)
                 while len(self._verdicts) >= REMEMBERED:
                     del self._verdicts[next(iter(self._verdicts))]
                 self._verdicts[key] = verdict
@@ -220,10 +220,15 @@ class Reader:
             result = await session.run(self._query(query, name), values)
             return await self._collected(session, result, limit)
 
-    async def _verdict(self, session: neo4j.AsyncSession, query: str, name: str) -> QueryError | None:
-        """What is wrong with a query by the server's own reading, or None. Nothing is executed."""
+    async def _verdict(
+        self, session: neo4j.AsyncSession, query: str, values: dict[str, Any], name: str
+    ) -> QueryError | None:
+        """What is wrong with a query by the server's own reading, or None. Nothing is executed.
+
+        With the values, though the verdict doesn't depend on them: their types do decide which plan is found again.
+        """
         try:
-            summary = await (await session.run(self._query(EXPLAIN + query, name))).consume()
+            summary = await (await session.run(self._query(EXPLAIN + query, name), values)).consume()
         except ClientError as e:
             if not (e.code or "").startswith("Neo.ClientError.Statement."):
                 raise

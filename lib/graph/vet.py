@@ -33,12 +33,13 @@ PROCEDURES = (
 )
 # The names are those that EXPLAIN uses, without what stands in brackets or behind @.
 OPERATORS = re.compile(
-    r"\w*(?:Scan|Seek|IndexSearch|Lookup|Join|Expand|ShortestPaths?|Aggregation|CountFromCountStore|Distinct|Sort|Limit)"
+    r"\w*(?:Scan|Seek|SeekByRange|IndexSearch|Lookup|Join|Expand|ShortestPaths?|CountFromCountStore|BFS)"
     r"|(?:Anti|Conditional|AntiConditional|RollUp)?Apply|(?:Let)?(?:Anti|SelectOr|SelectOrAnti)?SemiApply"
-    r"|(?:Ordered)?Union|(?:Partial|Top1With)?(?:Top|Ties)|Repeat\w*|BidirectionalRepeat\w*|\w*BFS|Triadic\w+"
-    r"|Anti|Argument|AssertSame\w+|AtMostOneRow|CacheProperties|CartesianProduct|Eager|EmptyResult|EmptyRow|ErrorPlan"
-    r"|Filter|NullifyMetadata|Optional|Prober|PreserveOrder|ProduceResults?|ProjectEndpoints|Projection|RemoteBatchProperties\w*"
-    r"|Selection|Skip|Unwind|UnwindCollection"
+    r"|(?:Eager|Ordered|Partial)?(?:Aggregation|Distinct|Union|Sort|Top)|Top1WithTies|(?:Exhaustive)?Limit|Skip"
+    r"|(?:Bidirectional)?Repeat(?:Trail|Walk|Acyclic)?|Triadic\w+|Anti|Argument|AssertSame\w+|AtMostOneRow"
+    r"|CacheProperties|CartesianProduct|Eager|EmptyResult|EmptyRow|ErrorPlan|Filter|NullifyMetadata|Optional"
+    r"|PreserveOrder|ProduceResults?|ProjectEndpoints|Projection|RemoteBatchProperties\w*|Selection"
+    r"|(?:Partitioned)?Unwind(?:Collection)?"
 )
 REFUSALS = (
     (r"LoadCSV", "LOAD CSV is not allowed; the graph is all the data there is"),
@@ -106,7 +107,7 @@ def check_plan(kind: str | None, plan: dict[str, Any] | None) -> None:
     """
     unknown = None
     for name, details in _operators(plan or {}):
-        if name == "ProcedureCall":
+        if name.startswith("ProcedureCall"):
             procedure = details.split("(")[0]
             if procedure not in PROCEDURES:
                 raise Refused(f"The procedure {procedure} is not allowed; allowed are {', '.join(PROCEDURES)}")
