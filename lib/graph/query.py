@@ -38,8 +38,7 @@ __all__ = ["CAP", "QueryError", "QueryFailed", "Reader", "Refused", "Rows", "Slo
 logging.getLogger("neo4j.io").setLevel(logging.CRITICAL)
 
 CAP = 25_000  # rows that are counted at most
-HEAVIEST = 32 * 2**20  # bytes of memory that the rows of one result may take; the others are counted
-COUNTED = 128 * 2**20  # bytes after which counting ends as well
+HEAVIEST = 32 * 2**20  # bytes of memory of a result, after which no more rows are fetched
 KEPT = 200  # rows that are remembered of a result, though fewer were asked for
 GRACE = 3.0  # seconds after the server's own limit, after which the caller gets an answer from us
 LOOKS, PAUSE = 3, 1.0  # after that; what is still there at the last look, PAUSE seconds apart, will run for ever
@@ -243,18 +242,19 @@ class Reader:
         return None
 
     async def _collected(self, session: neo4j.AsyncSession, result: neo4j.AsyncResult, limit: int) -> Rows:
-        """The first `limit` rows as far as they aren't too heavy, and the number of all, up to CAP."""
+        """The first `limit` rows and the number of all, up to CAP rows or HEAVIEST bytes."""
         columns = list(result.keys())
         rows: list[list[Any]] = []
         total = seen = 0
         async for record in result:
-            if total == CAP or seen > COUNTED:
+            if total == CAP or seen > HEAVIEST:
                 session.cancel()  # closing it would read what the server has sent already
-                return Rows(columns, rows, total, total > len(rows), True)
+                return Rows(columns, rows, total, cut=True, more=True)
             total += 1
-            seen += wire.weight(record.values())
-            if total == len(rows) + 1 and total <= limit and seen <= HEAVIEST:
-                rows.append([wire.plain(value) for value in record.values()])
+            values = record.values()
+            seen += wire.weight(values)
+            if total <= limit:
+                rows.append([wire.plain(value) for value in values])
         return Rows(columns, rows, total, total > len(rows))
 
     async def _ask(self, query: str, **values: Any) -> list[list[Any]]:

@@ -14,7 +14,8 @@ LARGEST = 2**20  # bytes of a result that is kept
 class Rows:
     """`rows` in the server's order, at most as many as were asked for; values JSON-able.
 
-    total: how many rows there are, or were counted before the tool stopped (then `more`). cut: `rows` are not all.
+    total: how many rows there are, or were counted before the tool stopped (then `more`: there may be any number beyond).
+    cut: `rows` are not all.
     """
 
     columns: list[str]
@@ -26,7 +27,7 @@ class Rows:
     def first(self, limit: int) -> Rows:
         """The same with at most `limit` rows, a copy that its owner may change."""
         rows = copied(self.rows[:limit])
-        return Rows(list(self.columns), rows, self.total, self.cut or len(rows) < self.total, self.more)
+        return Rows(list(self.columns), rows, self.total, self.more or len(rows) < self.total, self.more)
 
 
 class Results:
@@ -43,7 +44,7 @@ class Results:
             return None
         self._kept[query] = found
         rows = found[0]
-        return rows.first(limit) if not rows.cut or (len(rows.rows) >= limit) else None
+        return rows.first(limit) if not rows.cut or len(rows.rows) >= limit else None
 
     def put(self, query: str, rows: Rows) -> None:
         taken = weight(rows.columns) + weight(rows.rows) + weight(query)
