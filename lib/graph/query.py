@@ -14,7 +14,15 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import neo4j
-from neo4j.exceptions import ClientError, DriverError, Neo4jError, ServiceUnavailable, SessionExpired, TransientError
+from neo4j.exceptions import (
+    BrokenRecordError,
+    ClientError,
+    DriverError,
+    Neo4jError,
+    ServiceUnavailable,
+    SessionExpired,
+    TransientError,
+)
 
 from lib.graph import server, vet, wire
 from lib.graph.errors import (
@@ -195,6 +203,8 @@ class Reader:
             raise too_slow(self.timeout) from None
         except (ClientError, TransientError) as e:
             blame(e, time.monotonic() - started, self.timeout)
+        except (BrokenRecordError, wire.Unreadable) as e:
+            raise QueryFailed("A value is beyond what can be shown, like the year 10000; return toString of it") from e
         except (ServiceUnavailable, SessionExpired, DriverError, OSError) as e:
             if wire.too_long(e):
                 raise QueryFailed(

@@ -17,6 +17,10 @@ class RowTooLong(OSError):
     """One row is longer than LONGEST_ROW. An OSError, so that the driver takes the connection for broken."""
 
 
+class Unreadable(ValueError):
+    """A value that Python or the driver has no form for."""
+
+
 class Inbox(_base.AsyncInbox):
     """The driver's inbox, which would collect one message of any length."""
 
@@ -56,7 +60,10 @@ def too_long(e: BaseException | None) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """A driver's value as JSON has it: times as ISO text, nodes and relationships as their properties, paths as lists."""
+    """A driver's value as JSON has it: times as ISO text, nodes and relationships as their properties, paths as lists.
+
+    Raises Unreadable for what the driver itself couldn't read: a date beyond the years 1 to 9999, say.
+    """
     if value is None or isinstance(value, str | int | float):
         return value
     if hasattr(value, "iso_format"):  # before tuples: a duration is one
@@ -78,7 +85,7 @@ def plain(value: Any) -> Any:
         return value.hex()
     if hasattr(value, "to_native"):  # vectors
         return list(value.to_native())
-    return str(value)
+    raise Unreadable(f"{type(value).__name__} of the driver")
 
 
 def copied(value: Any) -> Any:
