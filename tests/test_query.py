@@ -237,7 +237,7 @@ def test_on_a_server_of_one_s_own_work_stops_with_a_clear_word(uri, monkeypatch)
             with pytest.raises(TimedOut):
                 await reader.run(LOOP, 1)
             for _ in range(300):
-                if reader._closed_by:
+                if reader._barred:
                     break
                 await asyncio.sleep(0.1)
             with pytest.raises(Unavailable, match="restart it"):

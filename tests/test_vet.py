@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from benchmarks.query import digest, harmless
+from benchmarks.query import digest
 from lib.graph import vet
 from lib.graph.query import QueryError, Reader, Refused, Rows
 from tests import hostile
@@ -35,12 +35,6 @@ BLANKS = [
     ' //\u00e9"\n',
 ]
 NAME = re.compile(r"[a-z]\w*[A-Z]\w*|[A-Z][a-z]+\w*|[A-Z]+_[A-Z]+|[A-Z]{4,}(?=\]|\s*\{)|[a-z]\d?")
-
-
-@pytest.fixture(scope="module")
-def reads(uri, tmp_path_factory) -> list[str]:
-    """A few hundred queries of the study's own generator."""
-    return harmless(uri, tmp_path_factory.mktemp("reads"), 88)
 
 
 def disguised(query: str, rng: random.Random) -> str:

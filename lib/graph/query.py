@@ -40,13 +40,14 @@ from lib.graph.errors import (
 from lib.graph.literals import apart
 from lib.graph.results import Results, Rows
 
-__all__ = ["CAP", "QueryError", "QueryFailed", "Reader", "Refused", "Rows", "Slots", "TimedOut", "Unavailable"]
+__all__ = ["CACHE", "CAP", "QueryError", "QueryFailed", "Reader", "Refused", "Rows", "Slots", "TimedOut", "Unavailable"]
 
 # A connection that breaks is met below, and said once; the driver would print each.
 logging.getLogger("neo4j.io").setLevel(logging.CRITICAL)
 
 CAP = 25_000  # rows that are counted at most
 HEAVIEST = 32 * 2**20  # bytes of memory of a result, after which no more rows are fetched
+CACHE = 64 * 2**20  # bytes of results that a study's step remembers
 KEPT = 200  # rows that are remembered of a result, though fewer were asked for
 GRACE = 3.0  # seconds after the server's own limit, after which the caller gets an answer from us
 LOOKS, PAUSE = 3, 1.0  # after that; what is still there at the last look, PAUSE seconds apart, will run for ever
@@ -97,11 +98,11 @@ class Reader:
         self._names = (f"{secrets.token_hex(4)}-{n}" for n in itertools.count())  # of queries, for the server's list
         self._foreign: frozenset[str] | None = None
         self._watches: set[asyncio.Future[None]] = set()
-        self._closed_by: str | None = None
+        self._barred = ""  # why no more queries are sent
         self._driver = neo4j.AsyncGraphDatabase.driver(
             uri,
             auth=server.auth(uri),
-            max_connection_pool_size=at_once + 2,
+            max_connection_pool_size=2 * at_once + 2,  # a look at the server must not wait for a query
             connection_timeout=10,
             connection_acquisition_timeout=RETURNS_WITHIN,
             notifications_min_severity="OFF",
@@ -124,18 +125,17 @@ class Reader:
             raise
 
     async def close(self) -> None:
-        for watch in list(self._watches):
-            watch.cancel()
+        """Leaves no query of its own running: waits until the last that was too slow has ended, or ends it."""
+        if self._watches:
+            await asyncio.wait(self._watches, timeout=OURS)
         await self._driver.close()
 
     def report(self) -> str:
         """One line on what was asked and how it went."""
-        asked, rest = (
-            self.counts["asked"],
-            {k: n for k, n in sorted(self.counts.items()) if k not in ("asked", "cached")},
-        )
-        share = f", {self.counts['cached'] / asked:.0%} from the cache" if asked and self._results.size else ""
-        return f"{asked:,} queries{share}" + "".join(f", {n:,} {kind}" for kind, n in rest.items())
+        counts = dict(sorted(self.counts.items()))
+        asked, cached = counts.pop("asked", 0), counts.pop("cached", 0)
+        share = f", {cached / asked:.0%} from the cache" if asked and self._results.size else ""
+        return f"{asked:,} queries{share}" + "".join(f", {n:,} {kind}" for kind, n in counts.items())
 
     # ------------------------------------------------------------ with and without memory
 
@@ -160,9 +160,12 @@ class Reader:
     async def _fresh(self, query: str, limit: int) -> Rows:
         text, values = apart(query)
         if values:
-            # What is wrong with a query is said of the query as it was sent.
-            with contextlib.suppress(QueryFailed):
+            try:
                 return await self._persistently(text, limit, values)
+            except QueryFailed as e:
+                if e.kind == "memory error":
+                    raise
+        # What is wrong with a query is said of the query as it was sent.
         return await self._persistently(query, limit, {})
 
     async def _persistently(self, query: str, limit: int, values: dict[str, Any]) -> Rows:
@@ -175,6 +178,8 @@ class Reader:
             before = _replaced[self.uri]
             try:
                 async with self._slots.taken(alone):
+                    if self._barred:
+                        raise Unavailable(self._barred)
                     before = _replaced[self.uri]
                     return await self._within_time(query, limit, values)
             except (ServiceUnavailable, SessionExpired, OSError):
@@ -182,10 +187,10 @@ class Reader:
                 fault = QueryFailed("The query brought the database down", "memory error")
             except NoMemory as e:
                 fault = QueryFailed(str(e), "memory error")
-            except TimedOut as e:
+            except TimedOut:
                 if _replaced[self.uri] == before:
                     raise
-                fault = QueryFailed(e.message)
+                continue
             if _replaced[self.uri] == before:
                 if alone:
                     raise fault
@@ -282,15 +287,17 @@ class Reader:
 
     async def _foreign_functions(self) -> frozenset[str]:
         """Functions that a user's own server has beyond its own; some of those there are reach the network."""
-        if self._closed_by:
-            raise Unavailable(self._closed_by)
-        if self._foreign is None:
-            listed = "SHOW FUNCTIONS YIELD name, isBuiltIn WHERE NOT isBuiltIn RETURN toLower(name)"
+        listed = "SHOW FUNCTIONS YIELD name, isBuiltIn WHERE NOT isBuiltIn RETURN toLower(name)"
+        while self._foreign is None:
             try:
                 self._foreign = frozenset(row[0] for row in await self._ask(listed))
+            except ClientError as e:
+                way_out = "let this user run SHOW FUNCTIONS and SHOW TRANSACTIONS"
+                raise Unavailable(
+                    f"The database at {self.uri} doesn't say what it can do ({one_line(e)}); {way_out}"
+                ) from e
             except (Neo4jError, DriverError, OSError, TimeoutError):
                 await self._return_of_the_server()
-                return await self._foreign_functions()
         return self._foreign
 
     # ------------------------------------------------------------ when the server is in trouble
@@ -312,7 +319,7 @@ class Reader:
             _replaced[self.uri] += 1
             self.counts["servers replaced"] += 1
         else:
-            self._closed_by = (
+            self._barred = (
                 f"A query that no time limit stops still runs on {self.uri}, and this study may not restart that "
                 "server; restart it, then run this step again"
             )
