@@ -112,6 +112,8 @@ LOOPS = [
     "RETURN reduce(a = {n}, i IN range(1, 100000000) | a + reduce(b = 0, j IN range(1, 100000) | b + j % 7))",
     "RETURN size([i IN range(1, 100000) WHERE all(j IN range(1, 10000000) WHERE i + j > {n})])",
     "MATCH (p:Post) WHERE any(i IN range(1, 1000000000) WHERE i = -{n}) RETURN count(p)",
+    "RETURN reduce(s = 'a{n}', i IN range(1, 40) | s + 'a') =~ '(.*)(a+)+\\\\1b'",
+    "RETURN reduce(s = 'a', i IN range(1, 3000) | s + 'a') + '{n}' =~ '(.*)(.*)(.*)(.*)(.*)\\\\1\\\\2\\\\3\\\\4b'",
 ]
 BOMBS = [
     "RETURN size(reduce(s = 'a', i IN range(1, 40) | s + s)) + {n}",
@@ -143,6 +145,9 @@ NESTED = [
     "RETURN {n} " + "+ 1 " * 4000,
     "RETURN " + ", ".join(f"{{n}} AS c{i}" for i in range(1500)),
     "MATCH " + ", ".join(f"(a{i})--(a{i + 1})" for i in range(40)) + " RETURN count(*) + {n}",
+    "RETURN {n}, reduce(l = [], i IN range(1, 5000) | [l]) AS x",
+    "RETURN {n}, reduce(l = [], i IN range(1, 400) | [l]) AS x",
+    "RETURN {n}, reduce(m = {{}}, i IN range(1, 3000) | {{m: m}}) AS x",
     "RETURN 1 AS x " + "UNION RETURN 1 AS x " * 700 + "// {n}",
 ]
 SURVIVED = [*LOOPS, *BOMBS, *JOINS, *HUGE, *NESTED]

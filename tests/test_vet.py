@@ -141,6 +141,7 @@ def test_functions_that_are_not_the_server_s_own(text, fits):
         ("RETURN date.realtime('UTC')", False),
         ("RETURN l\\u006fcaltime()", False),
         ("RETURN local_datetime()", False),
+        ("RETURN date.truncate('day')", False),
     ],
 )
 def test_only_what_gives_the_same_answer_each_time_is_repeatable(text, same):

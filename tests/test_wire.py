@@ -101,15 +101,19 @@ def test_paths_nodes_and_relationships_are_their_properties(uri):
     assert plain(b"\x00\xff") == "00ff"
 
 
-def test_what_python_has_no_form_for_is_said_and_blames_the_right_thing(uri):
-    for found in rows(
-        uri,
+def test_what_has_no_readable_form_is_the_query_s_fault(uri):
+    texts = [
         "RETURN date('-0044-03-15')",
         "RETURN [date('+12345-01-01')]",
         "RETURN {a: [localdatetime('+12345-01-01T00')]}",
-    ):
-        assert isinstance(found, QueryFailed)
+    ]
+    texts += [f"RETURN reduce(l = [], i IN range(1, {depth}) | [l])" for depth in (51, 200, 450, 1200)]
+    texts += [f"RETURN reduce(m = {{}}, i IN range(1, {depth}) | {{m: m}})" for depth in (51, 200, 900)]
+    for text, found in zip(texts, rows(uri, *texts), strict=True):
+        assert isinstance(found, QueryFailed), (text, found)
         assert found.kind == "error" and "toString" in found.message
+    (deep,) = rows(uri, "RETURN reduce(l = [], i IN range(1, 45) | [l]) AS x")
+    assert score(json.loads(json.dumps(deep.rows)), deep.rows).strict
 
 
 def test_a_cut_result_says_so_and_how_long_it_was(uri):

@@ -43,7 +43,8 @@ from lib.graph.results import Results, Rows
 __all__ = ["CACHE", "CAP", "QueryError", "QueryFailed", "Reader", "Refused", "Rows", "Slots", "TimedOut", "Unavailable"]
 
 # A connection that breaks is met below, and said once; the driver would print each.
-logging.getLogger("neo4j.io").setLevel(logging.CRITICAL)
+for name in ("neo4j.io", "neo4j.session"):
+    logging.getLogger(name).setLevel(logging.CRITICAL)
 
 CAP = 25_000  # rows that are counted at most
 HEAVIEST = 32 * 2**20  # bytes of memory of a result, after which no more rows are fetched
@@ -55,6 +56,10 @@ OURS = 60.0  # seconds for questions of our own
 RETURNS_WITHIN = 90.0  # seconds that a restarted server may take
 REMEMBERED = 20_000  # verdicts
 EXPLAIN = "EXPLAIN "
+UNREADABLE = (
+    f"A value is beyond what can be shown (lists in lists of more than {wire.DEEPEST} levels, years beyond 1 to 9999); "
+    "return something simpler, or toString of it"
+)
 
 _replaced: Counter[str] = Counter()  # URI -> how often the server was replaced, which is no fault of who was in flight
 
@@ -208,8 +213,8 @@ class Reader:
             raise too_slow(self.timeout) from None
         except (ClientError, TransientError) as e:
             blame(e, time.monotonic() - started, self.timeout)
-        except (BrokenRecordError, wire.Unreadable) as e:
-            raise QueryFailed("A value is beyond what can be shown, like the year 10000; return toString of it") from e
+        except (BrokenRecordError, wire.Unreadable, RecursionError) as e:
+            raise QueryFailed(UNREADABLE) from e
         except (ServiceUnavailable, SessionExpired, DriverError, OSError) as e:
             if wire.too_long(e):
                 raise QueryFailed(

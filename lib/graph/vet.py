@@ -56,7 +56,9 @@ TOKEN = re.compile(
 ESCAPE = re.compile(r"\\(?:\\|u([0-9A-Fa-f]{4}))")
 GOES_ON = re.compile(r"and|or|xor|in|is|contains|starts|ends|when|then|else|end")  # behind a variable called use
 CLOCKS = re.compile(r"(?:date|time|datetime|localtime|localdatetime|(?:local|zoned)_(?:date)?time)")
-CHANGING = re.compile(r"rand|randomuuid|timestamp|realtime|statement|transaction")
+CHANGING = re.compile(
+    r"rand|randomuuid|timestamp|realtime|statement|transaction|truncate"
+)  # the last of now, by default
 
 
 class Token(NamedTuple):

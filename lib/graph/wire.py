@@ -10,6 +10,7 @@ from neo4j.graph import Node, Path, Relationship
 from neo4j.spatial import Point
 
 LONGEST_ROW = 4 * 2**20  # bytes on the wire; the server streams a list of a billion numbers without holding it
+DEEPEST = 50  # levels of lists and maps; Python's own recursion ends at a few hundred
 FRACTION = re.compile(r"\.(\d*?)0+(?=$|[ZS+[-])")
 
 
@@ -59,26 +60,27 @@ def too_long(e: BaseException | None) -> bool:
     return e is not None
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, room: int = DEEPEST) -> Any:
     """A driver's value as JSON has it: times as ISO text, nodes and relationships as their properties, paths as lists.
 
-    Raises Unreadable for what the driver itself couldn't read: a date beyond the years 1 to 9999, say.
+    Raises Unreadable for more than `room` levels of lists and maps, and for what the driver itself couldn't read: a date
+    beyond the years 1 to 9999, say.
     """
     if value is None or isinstance(value, str | int | float):
         return value
+    if room == 0:
+        raise Unreadable(f"more than {DEEPEST} levels")
     if hasattr(value, "iso_format"):  # before tuples: a duration is one
         return FRACTION.sub(lambda m: f".{m[1]}" if m[1] else "", value.iso_format())
     if isinstance(value, list | tuple) and not isinstance(value, Point):
-        return [plain(v) for v in value]
-    if isinstance(value, dict):
-        return {k: plain(v) for k, v in value.items()}
-    if isinstance(value, Node | Relationship):
-        return {k: plain(v) for k, v in value.items()}
+        return [plain(v, room - 1) for v in value]
+    if isinstance(value, dict | Node | Relationship):
+        return {k: plain(v, room - 1) for k, v in value.items()}
     if isinstance(value, Path):
         steps: list[Any] = [value.start_node]
         for relationship, node in zip(value.relationships, value.nodes[1:], strict=True):
             steps += [relationship, node]
-        return [plain(step) for step in steps]
+        return [plain(step, room - 1) for step in steps]
     if isinstance(value, Point):
         return {"srid": value.srid, "coordinates": list(value)}
     if isinstance(value, bytes | bytearray):
