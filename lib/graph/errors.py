@@ -100,6 +100,6 @@ def moved(message: str, prefix: str) -> str:
     def back(match: re.Match[str]) -> str:
         line, column, offset = map(int, match.groups())
         column -= len(prefix) if line == 1 else 0
-        return f" (line {line}, column {column} (offset: {offset - len(prefix)}))"
+        return f" (line {line}, column {max(column, 1)} (offset: {max(offset - len(prefix), 0)}))"
 
     return POSITION.sub(back, message)
