@@ -100,7 +100,8 @@ class Reader:
         self._results = Results(cache)
         self._asking: dict[str, asyncio.Future[None]] = {}
         self._verdicts: dict[bytes, QueryError | None] = {}
-        self._names = (f"{secrets.token_hex(4)}-{n}" for n in itertools.count())  # of queries, for the server's list
+        self._mark = secrets.token_hex(4)
+        self._names = (f"{self._mark}-{n}" for n in itertools.count())  # of queries, for the server's list
         self._foreign: frozenset[str] | None = None
         self._watches: set[asyncio.Future[None]] = set()
         self._barred = ""  # why no more queries are sent
@@ -183,6 +184,8 @@ class Reader:
             before = _replaced[self.uri]
             try:
                 async with self._slots.taken(alone):
+                    if alone:
+                        await self._quiet()
                     if self._barred:
                         raise Unavailable(self._barred)
                     before = _replaced[self.uri]
@@ -328,6 +331,19 @@ class Reader:
                 f"A query that no time limit stops still runs on {self.uri}, and this study may not restart that "
                 "server; restart it, then run this step again"
             )
+
+    async def _quiet(self) -> None:
+        """Until the server is there and nothing given up runs on it: else its next death would be blamed on the wrong
+        query, since others that wait to run alone may have brought it down again meanwhile."""
+        if self._watches:
+            await asyncio.wait(self._watches)
+        left = "SHOW TRANSACTIONS YIELD metaData WHERE metaData.query STARTS WITH $mark RETURN count(*)"
+        for _ in range(LOOKS):
+            await self._return_of_the_server()
+            with contextlib.suppress(Neo4jError, DriverError, OSError, TimeoutError):
+                if not (await self._ask(left, mark=self._mark))[0][0]:
+                    return
+            await asyncio.sleep(PAUSE)
 
     async def _return_of_the_server(self) -> None:
         deadline = time.monotonic() + RETURNS_WITHIN
