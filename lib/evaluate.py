@@ -26,7 +26,7 @@ from lib.backends.tokenizer import lock_tokenizer
 from lib.episodes import Episode, Writer
 from lib.files import read_jsonl, write_json
 from lib.graph import server
-from lib.graph.query import Reader
+from lib.graph.query import CACHE, Reader
 from lib.graph.world import DONE, CypherWorld, asks
 from lib.settings import SETS, Settings, SettingsError, load
 
@@ -47,11 +47,12 @@ def renderer_for(settings: Settings, model: Path | None = None) -> Renderer:
 async def world_for(settings: Settings, uri: str, timeout: float) -> AsyncIterator[tuple[World, Renderer]]:
     """The graph's world with its reader open."""
     renderer = renderer_for(settings)
-    reader = Reader(uri, at_once=settings.agent.queries_at_once, timeout=timeout)
+    reader = Reader(uri, at_once=settings.agent.queries_at_once, timeout=timeout, cache=CACHE)
     try:
         yield CypherWorld(reader, renderer, graph.schema_text(settings.graph_dir), settings.agent), renderer
     finally:
         await reader.close()
+        print(reader.report(), file=sys.stderr)  # depends on who came first, so it is in no file
 
 
 async def rollouts(

@@ -39,6 +39,14 @@ def uri(graph_folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def reads(uri: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Queries of the study's own generator, one or two of each structure."""
+    from benchmarks.query import harmless
+
+    return harmless(uri, tmp_path_factory.mktemp("reads"), 88)
+
+
+@pytest.fixture(scope="session")
 def dumps() -> dict[str, Path]:
     """Two small Stack Exchange dumps by their letter."""
     folders = {letter: DATA / f"stackexchange_{letter}" for letter in "ac"}

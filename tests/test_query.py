@@ -4,52 +4,18 @@ import asyncio
 import json
 import time
 
+import neo4j
+import psutil
 import pytest
+from neo4j.exceptions import Neo4jError
 
+from benchmarks.query import digest
 from lib.graph import query, server
-from lib.graph.query import CAP, LONGEST_QUERY, QueryError, QueryFailed, Reader, Refused, TimedOut
+from lib.graph.query import CAP, HEAVIEST, QueryFailed, Reader, Refused, Rows, TimedOut, Unavailable
+from lib.graph.vet import LONGEST_QUERY
+from lib.graph.wire import weight
+from tests import hostile
 
-HOSTILE = [
-    "CREATE (n:Post)",
-    "INSERT (n:Post)",
-    "/* harmless */ CREATE (n:Post)",
-    "// harmless\nMERGE (n:Post {postId: -5}) RETURN n",
-    "CYPHER 5 CREATE (n:Post)",
-    "CYPHER 25 MATCH (n:Tag) SET n.count = 0",
-    "match (n:Tag) set n.count = 0",
-    "MATCH (n:Tag) REMOVE n.count",
-    "MATCH (n:Tag) DETACH DELETE n",
-    "MATCH (n:Tag) FOREACH (x IN [1] | SET n.count = x)",
-    "MATCH (n:Tag) CALL (n) { SET n.count = 1 } RETURN count(n)",
-    "MATCH (n:Tag) CALL (n) { SET n.count = 1 } IN TRANSACTIONS OF 5 ROWS",
-    "CALL { CREATE (n:Post) } RETURN 1",
-    "CREATE INDEX sneaky FOR (n:Tag) ON (n.count)",
-    "DROP CONSTRAINT unique_User_userId",
-    "LOAD CSV FROM 'http://127.0.0.1:9/x.csv' AS line RETURN line",
-    "LOAD CSV FROM 'file:///etc/passwd' AS line RETURN line",
-    "MATCH (t:Tag) LOAD /* */ CSV FROM 'http://127.0.0.1:9/' + t.tagName AS line RETURN line",
-    "TERMINATE TRANSACTION 'neo4j-transaction-1'",
-    "TERMINATE TRANSACTIONS 'neo4j-transaction-1' YIELD message RETURN message",
-    "SHOW SETTINGS",
-    "SHOW TRANSACTIONS YIELD currentQuery RETURN currentQuery",
-    "SHOW DATABASES",
-    "SHOW USERS",
-    "CALL dbms.listConfig() YIELD name, value RETURN name, value",
-    "CALL db.awaitIndexes(1)",
-    "ALTER CURRENT USER SET PASSWORD FROM 'a' TO 'b'",
-    "USE neo4j MATCH (n) RETURN count(n)",
-    "use system MATCH (n) RETURN count(n)",
-    "/* a */ USE neo4j MATCH (n) RETURN count(n)",
-    "// a\rUSE neo4j MATCH (n) RETURN count(n)",
-    "CALL { USE neo4j MATCH (n:Tag) RETURN n } RETURN count(n)",
-    "EXPLAIN MATCH (n) RETURN n",
-    "explain\nMATCH (n) RETURN n",
-    "/* EXPLAIN */ EXPLAIN MATCH (n) RETURN n",
-    "// a\rEXPLAIN MATCH (n) RETURN n",
-    "CYPHER 25 EXPLAIN MATCH (n) RETURN n",
-    "PROFILE MATCH (n) RETURN n",
-    "MATCH (n:Tag) RETURN n UNION USE neo4j MATCH (n:Tag) RETURN n",
-]
 HARMLESS = [
     "MATCH (a:Asset) RETURN a",
     "MATCH (a:Post {title: 'CREATE or DELETE, SET or CALL'}) RETURN a.postId",
@@ -61,6 +27,20 @@ HARMLESS = [
     "CYPHER 25 MATCH (n:Tag) RETURN count(n)",
     "RETURN 'EXPLAIN' AS x",
     "// SHOW what there is\nMATCH (b:Badge) RETURN count(b)",
+    "MATCH (t:Tag) RETURN CASE WHEN t.count > 5 THEN t.count ELSE 0 END AS use ORDER BY t.tagId LIMIT 1",
+    "UNWIND [1, 2] AS use RETURN CASE WHEN true THEN use ELSE use END AS explain",
+    "MATCH (n:Tag) WITH DISTINCT n.count AS use RETURN use ORDER BY use LIMIT 1",
+    "RETURN {use: 1, `USE neo4j`: 2} AS x",
+    "RETURN 'a; b' AS x; // done",
+    "CALL db.labels() YIELD label RETURN label ORDER BY label",
+    "CALL db.schema.nodeTypeProperties() YIELD nodeType RETURN count(*)",
+    "LET x = 1 FILTER x > 0 RETURN x NEXT RETURN x + 1 AS y",
+    "WHEN true THEN RETURN 1 AS x ELSE RETURN 2 AS x",
+    "MATCH (n:$('Tag')) RETURN count(n)",
+    "MATCH REPEATABLE ELEMENTS (a:Tag)-[r]-(b) RETURN count(*)",
+    "MATCH p = SHORTEST 1 (a:Tag)--+(b:Tag) RETURN length(p) LIMIT 1",
+    "MATCH (n:Tag) WHERE n.count > 0 FINISH",
+    "RETURN COLLECT { MATCH (b:Badge) RETURN b.name AS n ORDER BY n } AS names, EXISTS { (:Tag) } AS any",
 ]  # fmt: skip
 
 
@@ -80,17 +60,27 @@ def ask(uri, *queries, limit=5, timeout=20.0, at_once=4):
     return asyncio.run(go())
 
 
-def test_hostile_queries_are_refused_and_change_nothing(uri):
-    counts = "MATCH (n) RETURN count(n), sum(n.count)"
-    before, *answers, after = [ask(uri, q)[0] for q in (counts,)] + ask(uri, *HOSTILE) + [ask(uri, counts)[0]]
-    passed = [q for q, a in zip(HOSTILE, answers, strict=True) if not isinstance(a, Refused)]
-    assert passed == []
-    assert before.rows == after.rows
+def test_what_is_no_read_is_refused_and_changes_nothing(uri):
+    before = digest(uri)
+    queries = [hostile.fill(q, n) for n, q in enumerate(hostile.REFUSED, 1)]
+    answers = ask(uri, *queries, at_once=24)
+    assert [(q, a) for q, a in zip(queries, answers, strict=True) if not isinstance(a, Refused)] == []
+    assert all("allowed" in a.message and len(a.message) < 400 for a in answers)
+    assert digest(uri) == before
 
 
-def test_two_statements_are_no_query(uri):
-    (answer,) = ask(uri, "MATCH (n:Tag) RETURN n; MATCH (n:Tag) DELETE n")
-    assert isinstance(answer, QueryError)
+def test_the_server_itself_writes_nothing_and_reaches_nothing(uri):
+    """Were the tool's own refusals wrong, these settings would still hold; the session here asks to write."""
+    said = {}
+    with neo4j.GraphDatabase.driver(uri) as driver, driver.session(database="neo4j") as session:
+        for query in ("CREATE (n:Q)", "CREATE INDEX FOR (n:Tag) ON (n.x)", "CALL db.createLabel('Q')",
+                      "LOAD CSV FROM 'http://127.0.0.1:9/x' AS l RETURN l", "LOAD CSV FROM 'file:///etc/passwd' AS l RETURN l"):  # fmt: skip
+            with pytest.raises(Neo4jError) as failed:
+                session.run(query).consume()
+            said[query] = failed.value.message
+    assert sum("read-only" in m for m in said.values()) == 3
+    assert "blocked" in said["LOAD CSV FROM 'http://127.0.0.1:9/x' AS l RETURN l"]
+    assert "is false" in said["LOAD CSV FROM 'file:///etc/passwd' AS l RETURN l"]
 
 
 def test_words_alone_refuse_nothing(uri):
@@ -109,8 +99,23 @@ def test_rows_are_counted_beyond_the_limit_and_up_to_the_cap(uri):
     few, many = ask(uri, "UNWIND range(1, 7) AS x RETURN x", f"UNWIND range(1, {CAP + 10}) AS x RETURN x", limit=3)
     assert (few.columns, few.rows, few.total, few.cut) == (["x"], [[1], [2], [3]], 7, True)
     assert (many.total, many.cut) == (CAP, True)
+    assert (few.more, many.more) == (False, True)
     (whole,) = ask(uri, "UNWIND range(1, 7) AS x RETURN x", limit=7)
     assert not whole.cut
+    (exact,) = ask(uri, f"UNWIND range(1, {CAP}) AS x RETURN x", limit=CAP)
+    assert (exact.total, exact.cut, exact.more, len(exact.rows)) == (CAP, False, False, CAP)
+
+
+def test_no_result_is_too_large_for_this_process(uri):
+    before = psutil.Process().memory_info().rss
+    answers = ask(uri, *[hostile.fill(q, 1) for q in hostile.HUGE], limit=CAP, timeout=10.0, at_once=2)
+    for text, answer in zip(hostile.HUGE, answers, strict=True):
+        if isinstance(answer, Rows):
+            assert answer.cut and answer.more and weight(answer.rows) <= 2 * HEAVIEST, text
+        else:
+            assert isinstance(answer, TimedOut) or "4 MB" in answer.message, (text, answer)
+    assert sum(isinstance(a, Rows) for a in answers) >= 3
+    assert psutil.Process().memory_info().rss - before < 500 * 2**20
 
 
 def test_values_are_json(uri):
@@ -153,6 +158,33 @@ def test_failures_say_what_is_wrong_in_one_line(uri, text, kind, said):
     assert isinstance(answer, QueryFailed)
     assert answer.kind == kind
     assert said in answer.message and "\n" not in answer.message and len(answer.message) <= 300
+    assert answer.message.startswith("Neo.ClientError.Statement.")
+
+
+def test_failures_say_where_and_show_nothing_of_the_machine(uri):
+    answers = ask(
+        uri,
+        "MATCH (n:Tag)\n RETRUN n",
+        "MATCH (n:Tag) RETURN n." + "x" * 5000 + " FOO",
+        "CALL db.index.fulltext.queryNodes('none', 'x')",
+        "CALL db.index.vector.queryNodes('none', 1, [1.0])",
+        "RETURN date('/home/someone/secret.txt')",
+        "RETURN localdatetime('x')",
+        "RETURN point({x: 'a'})",
+        "RETURN duration('nonsense')",
+        "RETURN 'a' =~ '('",
+        "RETURN 9223372036854775807 + 1",
+        "RETURN \ud800",
+        "",
+    )
+    assert [a for a in answers if not isinstance(a, QueryFailed)] == []
+    messages = [a.message for a in answers]
+    assert messages[0].endswith("(line 2, column 2 (offset: 15))")
+    assert messages[1].endswith("(line 1, column 5025 (offset: 5024))")
+    assert all(0 < len(m) <= 300 and "\n" not in m and "java." not in m and "secret" not in m for m in messages), (
+        messages
+    )
+    assert [a.kind for a in answers][:2] == ["syntax error"] * 2 and answers[-2].kind == "syntax error"
 
 
 def test_slow_queries_end_in_time(uri):
@@ -165,25 +197,56 @@ def test_slow_queries_end_in_time(uri):
     assert "1 s" in answers[0].message
 
 
-def test_a_loop_that_nothing_stops_costs_the_server_and_nobody_else(uri, monkeypatch):
-    monkeypatch.setattr(query, "GRACE", 1.0)
-    monkeypatch.setattr(query, "STUCK", 1.0)
-    pid_file = server._replaceable[uri]
+def test_a_loop_that_nothing_stops_costs_the_server_and_nobody_else(uri):
+    """Told "timed out" within seconds, replaced within seconds more; whoever was in flight is run again."""
+    count = "MATCH (t:Tag) RETURN count(t)"
+    slow = "UNWIND range(1, 60000000) AS x RETURN sum(x % 7)"  # in flight when the server is replaced
+    started = time.monotonic()
+
+    async def go():
+        quick, patient = Reader(uri, timeout=1.0), Reader(uri, timeout=120.0)
+        try:
+            before = server._replaceable[uri].read_text()
+            bystander = asyncio.create_task(patient.run(slow, 1))
+            with pytest.raises(TimedOut, match="1 s"):
+                await quick.run(LOOP, 1)
+            told = time.monotonic() - started
+            while server._replaceable[uri].read_text() == before:
+                assert time.monotonic() - started < 60
+                await asyncio.sleep(0.05)
+            replaced = time.monotonic() - started
+            assert (await quick.run(count, 1)).rows[0][0] > 0
+            return told, replaced, (await bystander).total, quick.counts["servers replaced"]
+        finally:
+            await quick.close()
+            await patient.close()
+
+    told, replaced, total, times = asyncio.run(go())
+    assert told < 1 + query.GRACE + 3
+    assert replaced < told + query.LOOKS * (query.PAUSE + 3) + 3
+    assert (total, times) == (1, 1)
+
+
+def test_on_a_server_of_one_s_own_work_stops_with_a_clear_word(uri, monkeypatch):
+    monkeypatch.setattr(server, "replace", lambda uri: False)  # as on a server that this process doesn't run
 
     async def go():
         reader = Reader(uri, timeout=1.0)
-        before = pid_file.read_text()
         try:
             with pytest.raises(TimedOut):
                 await reader.run(LOOP, 1)
-            for _ in range(900):
-                if pid_file.read_text() != before:
-                    return (await Reader(uri).run("MATCH (t:Tag) RETURN count(t)", 1)).rows[0][0]
+            for _ in range(300):
+                if reader._barred:
+                    break
                 await asyncio.sleep(0.1)
+            with pytest.raises(Unavailable, match="restart it"):
+                await reader.run("RETURN 1", 1)
         finally:
             await reader.close()
 
-    assert asyncio.run(go())
+    asyncio.run(go())
+    monkeypatch.undo()
+    assert server.replace(uri)
 
 
 def test_a_dead_server_comes_back_and_queries_are_run_again(uri):
@@ -205,7 +268,32 @@ def test_a_dead_server_comes_back_and_queries_are_run_again(uri):
 
 
 def test_a_query_that_kills_the_server_is_blamed_and_the_others_are_not(uri):
-    bomb = "RETURN size(reduce(s = 'a', i IN range(1, 40) | s + s))"
-    killed, *others = ask(uri, bomb, *(f"MATCH (t:Tag) RETURN count(t) + {i}" for i in range(3)), timeout=40.0)
-    assert isinstance(killed, QueryFailed | TimedOut)
-    assert [a.rows for a in others] == [[[others[0].rows[0][0] + i]] for i in range(3)]
+    """Two of them, so that the server also falls while the others wait for their turn to run alone."""
+    bombs = [hostile.fill(hostile.BOMBS[0], n) for n in range(2)]
+    slow = [f"UNWIND range(1, 4000000) AS x RETURN sum(x % 7) * 0 + {i}" for i in range(6)]
+    answers = ask(uri, *bombs, *slow, timeout=60.0, at_once=8)
+    assert all(isinstance(a, QueryFailed | TimedOut) for a in answers[:2])
+    assert [a.rows if isinstance(a, Rows) else a for a in answers[2:]] == [[[i]] for i in range(6)]
+
+
+def test_first_come_first_served(uri):
+    """A task with many queries doesn't keep another one's single query waiting until the end."""
+
+    async def go():
+        reader, done = Reader(uri, at_once=2), []
+
+        async def one(name, text):
+            await reader.run(text, 1)
+            done.append(name)
+
+        try:
+            many = [one("many", f"UNWIND range(1, 300000) AS x RETURN sum(x) + {n}") for n in range(40)]
+            tasks = [asyncio.create_task(m) for m in many[:20]]
+            tasks += [asyncio.create_task(one("single", "RETURN 1"))]
+            tasks += [asyncio.create_task(m) for m in many[20:]]
+            await asyncio.gather(*tasks)
+            return done
+        finally:
+            await reader.close()
+
+    assert 15 <= asyncio.run(go()).index("single") <= 25

@@ -23,8 +23,11 @@ def apart(query: str) -> tuple[str, dict[str, str | int]]:
     """The query with the values of its first WHERE as parameters, and these.
 
     Only values that are compared, and only before the first clause that names columns: a column is called after its
-    expression, and the model sees that name. A query with parameters of its own is left as it is.
+    expression, and the model sees that name. A query with parameters of its own is left as it is, and so is one with a
+    backslash: it may be half of an escape that moves the end of a text.
     """
+    if "\\" in query:
+        return query, {}
     parts: list[str] = []
     values: dict[str, str | int] = {}
     end = 0

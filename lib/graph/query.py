@@ -4,113 +4,68 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import itertools
 import logging
-import re
+import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import neo4j
-from neo4j.exceptions import ClientError, DriverError, Neo4jError, ServiceUnavailable, SessionExpired, TransientError
-from neo4j.graph import Node, Relationship
-from neo4j.graph import Path as Walk
-from neo4j.spatial import Point
+from neo4j.exceptions import (
+    BrokenRecordError,
+    ClientError,
+    DriverError,
+    Neo4jError,
+    ServiceUnavailable,
+    SessionExpired,
+    TransientError,
+)
 
-from lib.graph import server
+from lib.graph import server, vet, wire
+from lib.graph.errors import (
+    NoMemory,
+    QueryError,
+    QueryFailed,
+    Refused,
+    TimedOut,
+    Unavailable,
+    blame,
+    moved,
+    one_line,
+    too_slow,
+)
 from lib.graph.literals import apart
+from lib.graph.results import Results, Rows
+
+__all__ = ["CACHE", "CAP", "QueryError", "QueryFailed", "Reader", "Refused", "Rows", "Slots", "TimedOut", "Unavailable"]
 
 # A connection that breaks is met below, and said once; the driver would print each.
-logging.getLogger("neo4j.io").setLevel(logging.CRITICAL)
+for name in ("neo4j.io", "neo4j.session"):
+    logging.getLogger(name).setLevel(logging.CRITICAL)
 
 CAP = 25_000  # rows that are counted at most
-LONGEST_QUERY = 20_000  # characters
-LONGEST_MESSAGE = 300  # characters
-GRACE = 5.0  # seconds after the server's own limit, after which the caller gets an answer from us
-STUCK = 25.0  # seconds after that; what is marked as stopped and still runs then, will run for ever
+HEAVIEST = 32 * 2**20  # bytes of memory of a result, after which no more rows are fetched
+CACHE = 64 * 2**20  # bytes of results that a study's step remembers
+KEPT = 200  # rows that are remembered of a result, though fewer were asked for
+GRACE = 3.0  # seconds after the server's own limit, after which the caller gets an answer from us
+LOOKS, PAUSE = 3, 1.0  # after that; what is still there at the last look, PAUSE seconds apart, will run for ever
 OURS = 60.0  # seconds for questions of our own
 RETURNS_WITHIN = 90.0  # seconds that a restarted server may take
 REMEMBERED = 20_000  # verdicts
-
-# Every clause that does more than read its own database starts with one of these words. A query without them is sent
-# at once; one with them (in a name or a text, say) is shown to the server's parser first. The words alone refuse nothing.
-SUSPECT = re.compile(
-    r"\b(?:create|insert|merge|set|delete|detach|remove|foreach|drop|alter|rename|grant|deny|revoke|start|stop|enable|"
-    r"dryrun|deallocate|reallocate|load|call|show|terminate|use|explain|profile|cypher|in\s+transactions)\b|\\",
-    re.IGNORECASE,
-)
-BLANK = r"(?:\s|/\*.*?\*/|//[^\n\r]*(?:[\n\r]|$))"
-OPTIONS = rf"(?:cypher(?:{BLANK}+(?:\d+|\w+{BLANK}*={BLANK}*\w+))*{BLANK}+)?"
-PREFIX = re.compile(rf"^{BLANK}*{OPTIONS}(explain|profile)\b", re.IGNORECASE | re.DOTALL)
-QUOTED = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`(?:``|[^`])*`|/\*.*?\*/|//[^\n\r]*", re.DOTALL)
-USE = re.compile(
-    rf"(?:^\s*{OPTIONS}|\{{\s*|\bunion(?:\s+all|\s+distinct)?\s+|\bnext\s+|\bthen\s+|\belse\s+)use\s+[\w_]",
-    re.IGNORECASE,
+EXPLAIN = "EXPLAIN "
+UNREADABLE = (
+    f"A value is beyond what can be shown (lists in lists of more than {wire.DEEPEST} levels, years beyond 1 to 9999); "
+    "return something simpler, or toString of it"
 )
 
-# What a plan may consist of. A list of what is allowed, since a later server may know operators that no list of
-# forbidden ones has; the names are those of EXPLAIN, without what stands in brackets.
-READS = re.compile(
-    r".*(?:Scan|Seek|IndexSearch|Lookup|Apply|Join|Expand|ShortestPaths?|Aggregation|CountFromCountStore|Union|Distinct|"
-    r"Sort|Top|Limit|Repeat|Trail|BFS)|Aggregation|AllNodesScan|Anti|Argument|AssertSame\w+|AtMostOneRow|CacheProperties|"
-    r"CartesianProduct|Eager|EmptyResult|EmptyRow|ErrorPlan|Filter|NullifyMetadata|Optional|OptionalExpand|"
-    r"PreserveOrder|ProduceResults?|ProjectEndpoints|Projection|RemoteBatchProperties\w*|RollUpApply|"
-    r"Selection|Skip|Triadic\w+|Unwind|UnwindCollection|VarLengthExpand|\w*VarExpand|ValueHashJoin"
-)
-TIME_IS_UP = ("TransactionTimedOut", "TransactionTimedOutClientConfiguration", "TransactionValidationFailed")
-MEMORY = ("OutOfMemory", "MemoryPool", "StackOverflow", "TransactionMemory")
-KINDS = {
-    "SyntaxError": "syntax error",
-    "SemanticError": "syntax error",
-    "TypeError": "type error",
-    "ArgumentError": "type error",
-    "ParameterMissing": "name error",
-    "EntityNotFound": "name error",
-}
-UNKNOWN_NAME = re.compile(r"not defined|[Uu]nknown (?:function|procedure|variable)|no procedure with the name")
-FRACTION = re.compile(r"\.(\d*?)0+(?=$|[Z+-])")
-WHERE = re.compile(r"\(line (\d+), column (\d+) \(offset: (\d+)\)\)")
-
-
-class QueryError(Exception):
-    """The query's own fault. `message` is for the model, `kind` is the same in two words at most."""
-
-    kind = "error"
-
-    def __init__(self, message: str, kind: str | None = None):
-        super().__init__(message)
-        self.message = message
-        self.kind = kind or self.kind
-
-
-class Refused(QueryError):
-    kind = "refused"
-
-
-class TimedOut(QueryError):
-    kind = "time out"
-
-
-class QueryFailed(QueryError):
-    """The server's first line about what is wrong: `kind` is a syntax, name, type or memory error."""
-
-
-class Unavailable(RuntimeError):
-    """The database is gone and didn't come back: nobody's query is to blame."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """`rows` in the server's order, at most as many as were asked for; `total` counted up to CAP; values JSON-able."""
-
-    columns: list[str]
-    rows: list[list[Any]]
-    total: int
-    cut: bool
+_replaced: Counter[str] = Counter()  # URI -> how often the server was replaced, which is no fault of who was in flight
 
 
 class Slots:
-    """Room for so many at a time, or for one alone."""
+    """Room for so many at a time, or for one alone; first come, first served."""
 
     def __init__(self, count: int):
         self._count, self._free, self._alone = count, asyncio.Semaphore(count), asyncio.Lock()
@@ -131,17 +86,29 @@ class Slots:
 
 
 class Reader:
-    """Runs queries from any number of tasks, `at_once` of them at a time, each for `timeout` seconds at most."""
+    """Runs queries from any number of tasks, `at_once` of them at a time, each for `timeout` seconds at most.
 
-    def __init__(self, uri: str, at_once: int = 24, timeout: float = 45.0):
+    cache: bytes of results that are remembered, for the reader's life and so for one graph. Off unless asked for: who
+    looks whether a query answers alike twice wants no memory of the first answer.
+    counts: how many queries were `asked`, how many of these `cached` (answered from memory) and how many failed, by kind.
+    """
+
+    def __init__(self, uri: str, at_once: int = 24, timeout: float = 45.0, cache: int = 0):
         self.uri, self.timeout = uri, timeout
+        self.counts: Counter[str] = Counter()
         self._slots = Slots(at_once)
-        self._verdicts: dict[str, QueryError | None] = {}
+        self._results = Results(cache)
+        self._asking: dict[str, asyncio.Future[None]] = {}
+        self._verdicts: dict[bytes, QueryError | None] = {}
+        self._mark = secrets.token_hex(4)
+        self._names = (f"{self._mark}-{n}" for n in itertools.count())  # of queries, for the server's list
+        self._foreign: frozenset[str] | None = None
         self._watches: set[asyncio.Future[None]] = set()
+        self._barred = ""  # why no more queries are sent
         self._driver = neo4j.AsyncGraphDatabase.driver(
             uri,
             auth=server.auth(uri),
-            max_connection_pool_size=at_once + 2,
+            max_connection_pool_size=2 * at_once + 2,  # a look at the server must not wait for a query
             connection_timeout=10,
             connection_acquisition_timeout=RETURNS_WITHIN,
             notifications_min_severity="OFF",
@@ -153,150 +120,238 @@ class Reader:
 
         Raises Refused, TimedOut or QueryFailed (the query's fault) and Unavailable (not the query's fault).
         """
-        if len(query) > LONGEST_QUERY:
-            raise Refused(f"The query has {len(query):,} characters; at most {LONGEST_QUERY:,} are allowed")
-        if SUSPECT.search(query):
-            await self._vet(query)
-            return await self._persistently(query, limit)  # the very text that was vetted
-        text, values = apart(query)
-        if values:
-            # What is wrong with a query is said of the query as it was sent.
-            with contextlib.suppress(QueryFailed):
-                return await self._persistently(text, limit, values=values)
-        return await self._persistently(query, limit)
+        self.counts["asked"] += 1
+        try:
+            read = vet.check_text(query, await self._foreign_functions())
+            if not self._results.size or not vet.repeatable(read):
+                return await self._fresh(query, limit)
+            return await self._remembered(query, limit)
+        except QueryError as e:
+            self.counts[e.kind] += 1
+            raise
 
     async def close(self) -> None:
-        for watch in list(self._watches):
-            watch.cancel()
+        """Leaves no query of its own running: waits until the last that was too slow has ended, or ends it."""
+        if self._watches:
+            await asyncio.wait(self._watches, timeout=OURS)
         await self._driver.close()
 
-    # ------------------------------------------------------------ may it run?
+    def report(self) -> str:
+        """One line on what was asked and how it went."""
+        counts = dict(sorted(self.counts.items()))
+        asked, cached = counts.pop("asked", 0), counts.pop("cached", 0)
+        share = f", {cached / asked:.0%} from the cache" if asked and self._results.size else ""
+        return f"{asked:,} queries{share}" + "".join(f", {n:,} {kind}" for kind, n in counts.items())
 
-    async def _vet(self, query: str) -> None:
-        """What the server's parser says that the query is. Raises Refused and QueryFailed; the verdict is remembered."""
-        if PREFIX.search(query):
-            raise Refused("EXPLAIN and PROFILE are not allowed; send the query itself")
-        if USE.search(QUOTED.sub(lambda m: " " if m[0][0] == "/" else "''", query)):
-            raise Refused("USE is not allowed; there is one graph, and it is chosen already")
-        if query not in self._verdicts:
-            while len(self._verdicts) >= REMEMBERED:
-                del self._verdicts[next(iter(self._verdicts))]
-            self._verdicts[query] = await self._verdict(query)
-        verdict = self._verdicts[query]
-        if verdict is not None:
-            raise type(verdict)(verdict.message, verdict.kind)
+    # ------------------------------------------------------------ with and without memory
 
-    async def _verdict(self, query: str) -> QueryError | None:
+    async def _remembered(self, query: str, limit: int) -> Rows:
+        """From the cache, or from the one who is asking the same just now; each meets its own errors."""
+        if query in self._asking:
+            await asyncio.wait([self._asking[query]])
+        if found := self._results.get(query, limit):
+            self.counts["cached"] += 1
+            return found
+        mine = self._asking.setdefault(query, asyncio.get_running_loop().create_future())
         try:
-            plan = await self._persistently("EXPLAIN " + query, 0, explain=True)
-        except QueryFailed as e:
-            return QueryFailed(WHERE.sub(_without_explain, e.message), e.kind)
-        kind, operators = plan.rows[0]
-        foreign = [name for name in operators if not READS.fullmatch(name)]
-        if foreign or kind != "r":
-            return Refused(f"Only reading is allowed; this query would {'run ' + foreign[0] if foreign else 'write'}")
-        return None
+            rows = await self._fresh(query, max(limit, KEPT))
+            self._results.put(query, rows)
+            return rows.first(limit)
+        finally:
+            if not mine.done():
+                mine.set_result(None)
+            if self._asking.get(query) is mine:
+                del self._asking[query]
 
-    # ------------------------------------------------------------ running it
+    async def _fresh(self, query: str, limit: int) -> Rows:
+        text, values = apart(query)
+        if values:
+            try:
+                return await self._persistently(text, limit, values)
+            except QueryFailed as e:
+                if e.kind == "memory error":
+                    raise
+        # What is wrong with a query is said of the query as it was sent.
+        return await self._persistently(query, limit, {})
 
-    async def _persistently(
-        self, query: str, limit: int, explain: bool = False, values: dict[str, Any] | None = None
-    ) -> Rows:
-        """Run it, again and alone when the server fell over or ran short of memory: company is nobody's fault."""
-        last: QueryError | None = None
-        for alone in (False, True):
+    async def _persistently(self, query: str, limit: int, values: dict[str, Any]) -> Rows:
+        """Run it, again and alone when the server fell over or ran short of memory: company is nobody's fault.
+
+        Where the server was replaced because of another's query, this one starts over as if it had never run.
+        """
+        alone = False
+        while True:
+            before = _replaced[self.uri]
             try:
                 async with self._slots.taken(alone):
-                    return await self._within_time(query, limit, explain, values)
+                    if alone:
+                        await self._quiet()
+                    if self._barred:
+                        raise Unavailable(self._barred)
+                    before = _replaced[self.uri]
+                    return await self._within_time(query, limit, values)
             except (ServiceUnavailable, SessionExpired, OSError):
                 await self._return_of_the_server()
-                last = QueryFailed("The query brought the database down", "memory error")
-            except _NoMemory as e:
-                last = QueryFailed(str(e), "memory error")
-        assert last is not None
-        raise last
+                fault = QueryFailed("The query brought the database down", "memory error")
+            except NoMemory as e:
+                fault = QueryFailed(str(e), "memory error")
+            except TimedOut:
+                if _replaced[self.uri] == before:
+                    raise
+                continue
+            if _replaced[self.uri] == before:
+                if alone:
+                    raise fault
+                alone = True
 
-    async def _within_time(self, query: str, limit: int, explain: bool, values: dict[str, Any] | None) -> Rows:
+    async def _within_time(self, query: str, limit: int, values: dict[str, Any]) -> Rows:
         started = time.monotonic()
+        name = next(self._names)
         try:
             async with asyncio.timeout(self.timeout + GRACE):
-                return await self._once(query, limit, explain, values=values)
+                return await self._vetted(query, limit, values, name)
         except TimeoutError:
-            self._watches.add(watch := asyncio.ensure_future(self._free_a_stuck_core()))
+            self._watches.add(watch := asyncio.ensure_future(self._end(name)))
             watch.add_done_callback(self._watches.discard)
-            raise TimedOut(self._too_slow()) from None
+            raise too_slow(self.timeout) from None
         except (ClientError, TransientError) as e:
-            self._blame(e, time.monotonic() - started)
-        except (ServiceUnavailable, SessionExpired):
-            raise
-        except DriverError as e:  # the connection broke in the middle of an answer
-            raise ServiceUnavailable(str(e)) from e
+            blame(e, time.monotonic() - started, self.timeout)
+        except (BrokenRecordError, wire.Unreadable, RecursionError) as e:
+            raise QueryFailed(UNREADABLE) from e
+        except (ServiceUnavailable, SessionExpired, DriverError, OSError) as e:
+            if wire.too_long(e):
+                raise QueryFailed(
+                    f"A row is longer than {wire.LONGEST_ROW >> 20} MB; return fewer or smaller values", "memory error"
+                ) from e
+            raise ServiceUnavailable(str(e)) from e  # the connection broke, maybe in the middle of an answer
         except Neo4jError as e:  # the server's own fault, as it says; the query brought it up all the same
-            raise QueryFailed(_first_line(e), "error") from e
+            raise QueryFailed(one_line(e), "error") from e
 
-    async def _free_a_stuck_core(self) -> None:
-        """A loop inside one expression heeds no limit: replace the server, unless it was merely slow to stop."""
-        await asyncio.sleep(STUCK)
-        stuck = (
-            "SHOW TRANSACTIONS YIELD status, elapsedTime "
-            f"WHERE status STARTS WITH 'Terminated' AND elapsedTime.milliseconds > {1000 * (self.timeout + STUCK):.0f} "
-            "RETURN count(*)"
+    # ------------------------------------------------------------ one query on the server
+
+    async def _vetted(self, query: str, limit: int, values: dict[str, Any], name: str) -> Rows:
+        """Run the very text that was vetted. The verdict is remembered by text, values apart."""
+        async with self._session() as session:
+            key = hashlib.sha256(query.encode()).digest()
+            if key not in self._verdicts:
+                verdict = await self._verdict(session, query, values, name)
+                while len(self._verdicts) >= REMEMBERED:
+                    del self._verdicts[next(iter(self._verdicts))]
+                self._verdicts[key] = verdict
+            vet.again(self._verdicts[key])
+            result = await session.run(self._query(query, name), values)
+            return await self._collected(session, result, limit)
+
+    async def _verdict(
+        self, session: neo4j.AsyncSession, query: str, values: dict[str, Any], name: str
+    ) -> QueryError | None:
+        """What is wrong with a query by the server's own reading, or None. Nothing is executed.
+
+        With the values, though the verdict doesn't depend on them: their types do decide which plan is found again.
+        """
+        try:
+            summary = await (await session.run(self._query(EXPLAIN + query, name), values)).consume()
+        except ClientError as e:
+            if not (e.code or "").startswith("Neo.ClientError.Statement."):
+                raise
+            try:
+                blame(e, 0, self.timeout)
+            except (Refused, QueryFailed) as verdict:
+                return type(verdict)(moved(verdict.message, EXPLAIN), verdict.kind)
+        try:
+            vet.check_plan(summary.query_type, summary.plan)
+        except Refused as verdict:
+            return verdict
+        return None
+
+    async def _collected(self, session: neo4j.AsyncSession, result: neo4j.AsyncResult, limit: int) -> Rows:
+        """The first `limit` rows and the number of all, up to CAP rows or HEAVIEST bytes."""
+        columns = list(result.keys())
+        rows: list[list[Any]] = []
+        total = seen = 0
+        async for record in result:
+            if total == CAP or seen > HEAVIEST:
+                session.cancel()  # closing it would read what the server has sent already
+                return Rows(columns, rows, total, cut=True, more=True)
+            total += 1
+            values = record.values()
+            seen += wire.weight(values)
+            if total <= limit:
+                rows.append([wire.plain(value) for value in values])
+        return Rows(columns, rows, total, total > len(rows))
+
+    async def _ask(self, query: str, **values: Any) -> list[list[Any]]:
+        """A question of our own."""
+        async with asyncio.timeout(OURS), self._session() as session:
+            return [record.values() async for record in await session.run(neo4j.Query(query, timeout=OURS), values)]
+
+    def _session(self) -> neo4j.AsyncSession:
+        return self._driver.session(
+            database=server.database(self.uri), default_access_mode=neo4j.READ_ACCESS, fetch_size=CAP + 1
         )
-        with contextlib.suppress(Neo4jError, DriverError, OSError):  # it fell over or was replaced meanwhile
-            if (await self._once(stuck, 1, timeout=OURS)).rows[0][0]:
-                server.replace(self.uri)
 
-    async def _once(
-        self,
-        query: str,
-        limit: int,
-        explain: bool = False,
-        timeout: float | None = None,
-        values: dict[str, Any] | None = None,
-    ) -> Rows:
-        async with self._driver.session(
-            database=server.database(self.uri), default_access_mode=neo4j.READ_ACCESS, fetch_size=CAP
-        ) as session:
-            result = await session.run(neo4j.Query(query, timeout=timeout or self.timeout), values)
-            if explain:
-                summary = await result.consume()
-                return Rows([], [[summary.query_type, sorted(set(_operators(summary.plan or {})))]], 1, False)
-            columns = list(result.keys())
-            rows: list[list[Any]] = []
-            total = 0
-            async for record in result:
-                total += 1
-                if total <= limit:
-                    rows.append([_plain(value) for value in record.values()])
-                if total >= CAP:
-                    break
-            return Rows(columns, rows, total, total > len(rows))
+    def _query(self, text: str, name: str) -> neo4j.Query:
+        return neo4j.Query(text, timeout=self.timeout, metadata={"query": name})
 
-    def _blame(self, e: Neo4jError, seconds: float) -> NoReturn:
-        """The server's error as one of ours."""
-        code = (e.code or "").rsplit(".", 1)[-1]
-        message = _first_line(e)
-        if any(part in (e.code or "") for part in MEMORY):
-            raise _NoMemory("The query needs more memory than it may have") from e
-        if code in TIME_IS_UP or (code.startswith("Terminated") and seconds > self.timeout - 1):
-            raise TimedOut(self._too_slow()) from e
-        if code == "AccessMode" or "write access" in message.lower():
-            raise Refused("Only reading is allowed") from e
-        if isinstance(e, TransientError) or code in ("DatabaseUnavailable", "DatabaseNotFound", "Unauthorized"):
-            raise ServiceUnavailable(message) from e
-        kind = "name error" if UNKNOWN_NAME.search(message) else KINDS.get(code, "error")
-        raise QueryFailed(message, kind) from e
+    async def _foreign_functions(self) -> frozenset[str]:
+        """Functions that a user's own server has beyond its own; some of those there are reach the network."""
+        listed = "SHOW FUNCTIONS YIELD name, isBuiltIn WHERE NOT isBuiltIn RETURN toLower(name)"
+        while self._foreign is None:
+            try:
+                self._foreign = frozenset(row[0] for row in await self._ask(listed))
+            except ClientError as e:
+                way_out = "let this user run SHOW FUNCTIONS and SHOW TRANSACTIONS"
+                raise Unavailable(
+                    f"The database at {self.uri} doesn't say what it can do ({one_line(e)}); {way_out}"
+                ) from e
+            except (Neo4jError, DriverError, OSError, TimeoutError):
+                await self._return_of_the_server()
+        return self._foreign
 
-    def _too_slow(self) -> str:
-        return f"The query took longer than {self.timeout:g} s"
+    # ------------------------------------------------------------ when the server is in trouble
+
+    async def _end(self, name: str) -> None:
+        """A loop inside one expression heeds no limit: replace the server, unless it was merely slow to stop."""
+        still = "SHOW TRANSACTIONS YIELD metaData WHERE metaData.query = $name RETURN count(*)"
+        for _ in range(LOOKS):
+            await asyncio.sleep(PAUSE)
+            try:
+                async with asyncio.timeout(LOOKS * PAUSE):
+                    if not (await self._ask(still, name=name))[0][0]:
+                        return
+            except TimeoutError:
+                pass  # too busy to say
+            except (Neo4jError, DriverError, OSError):
+                return  # it fell over or was replaced meanwhile
+        if server.replace(self.uri):
+            _replaced[self.uri] += 1
+            self.counts["servers replaced"] += 1
+        else:
+            self._barred = (
+                f"A query that no time limit stops still runs on {self.uri}, and this study may not restart that "
+                "server; restart it, then run this step again"
+            )
+
+    async def _quiet(self) -> None:
+        """Until the server is there and nothing given up runs on it: else its next death would be blamed on the wrong
+        query, since others that wait to run alone may have brought it down again meanwhile."""
+        if self._watches:
+            await asyncio.wait(self._watches)
+        left = "SHOW TRANSACTIONS YIELD metaData WHERE metaData.query STARTS WITH $mark RETURN count(*)"
+        for _ in range(LOOKS):
+            await self._return_of_the_server()
+            with contextlib.suppress(Neo4jError, DriverError, OSError, TimeoutError):
+                if not (await self._ask(left, mark=self._mark))[0][0]:
+                    return
+            await asyncio.sleep(PAUSE)
 
     async def _return_of_the_server(self) -> None:
         deadline = time.monotonic() + RETURNS_WITHIN
         problem: Exception | None = None
         while time.monotonic() < deadline:
             try:
-                async with asyncio.timeout(OURS):
-                    await self._once("RETURN 1", 1, timeout=OURS)
+                await self._ask("RETURN 1")
+                server.answers(self.uri)
                 return
             except (Neo4jError, DriverError, OSError, TimeoutError) as e:
                 problem = e
@@ -304,55 +359,5 @@ class Reader:
                     break
             await asyncio.sleep(0.25)
         raise Unavailable(
-            f"The database at {self.uri} is gone ({_first_line(problem)}); start it again and run this step again"
+            f"The database at {self.uri} is gone ({one_line(problem)}); start it again and run this step again"
         )
-
-
-class _NoMemory(Exception):
-    pass
-
-
-def _operators(plan: dict[str, Any]) -> list[str]:
-    names = [plan["operatorType"].split("@")[0].split("(")[0]] if plan else []
-    for child in plan.get("children", []):
-        names += _operators(child)
-    return names
-
-
-def _without_explain(match: re.Match[str]) -> str:
-    """Positions as they are in the query that was sent, not in the one behind EXPLAIN."""
-    line, column, offset = map(int, match.groups())
-    column -= len("EXPLAIN ") if line == 1 else 0
-    return f"(line {line}, column {column} (offset: {offset - len('EXPLAIN ')}))"
-
-
-def _first_line(e: BaseException | None) -> str:
-    text = (getattr(e, "message", None) or str(e)).strip()
-    line: str = (text.splitlines() or [type(e).__name__])[0]
-    return line if len(line) <= LONGEST_MESSAGE else line[: LONGEST_MESSAGE - 3] + "..."
-
-
-def _plain(value: Any) -> Any:
-    """A driver's value as JSON has it: times as ISO text, nodes and relationships as their properties, paths as lists."""
-    if value is None or isinstance(value, str | int | float):
-        return value
-    if hasattr(value, "iso_format"):  # before tuples: a duration is one
-        return FRACTION.sub(lambda m: f".{m[1]}" if m[1] else "", value.iso_format())
-    if isinstance(value, list | tuple) and not isinstance(value, Point):
-        return [_plain(v) for v in value]
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, Node | Relationship):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, Walk):
-        steps: list[Any] = [value.start_node]
-        for relationship, node in zip(value.relationships, value.nodes[1:], strict=True):
-            steps += [relationship, node]
-        return [_plain(step) for step in steps]
-    if isinstance(value, Point):
-        return {"srid": value.srid, "coordinates": list(value)}
-    if isinstance(value, bytes | bytearray):
-        return value.hex()
-    if hasattr(value, "to_native"):  # vectors
-        return list(value.to_native())
-    return str(value)

@@ -46,11 +46,15 @@ server.http.enabled=false
 server.https.enabled=false
 dbms.security.auth_enabled=false
 dbms.security.allow_csv_import_from_file_urls=false
+internal.dbms.cypher_ip_blocklist=0.0.0.0/0,::/0
+server.databases.default_to_read_only={read_only}
 dbms.usage_report.enabled=false
 db.query.default_language=CYPHER_25
 db.logs.query.enabled=OFF
 db.memory.transaction.max=256m
 db.transaction.timeout=150s
+db.transaction.monitor.check.interval=1s
+dbms.cypher.render_plan_description=false
 db.tx_log.preallocate=false
 db.filewatcher.enabled=false
 db.index_sampling.background_enabled=false
@@ -127,6 +131,13 @@ def replace(uri: str) -> bool:
     with contextlib.suppress(OSError, ValueError):
         os.kill(int(pid_file.read_text()), signal.SIGKILL)
     return True
+
+
+def answers(uri: str) -> None:
+    """Tell the watchdog of a managed server that it answers again: only deaths in a row say that it can't be had."""
+    if (process := _watchdogs.get(uri)) is not None and process.stdin is not None:
+        with contextlib.suppress(OSError, ValueError):
+            process.stdin.write(b"up\n")
 
 
 def given_up(uri: str) -> bool:
@@ -301,7 +312,9 @@ def _start(
         raise ServerError(f"No Java for this machine ({e}): set NEO4J_URI to a running server instead") from e
     for folder in ("conf", "logs", "run", "data", "import"):
         (home / folder).mkdir(exist_ok=True)
-    (home / "conf" / "neo4j.conf").write_text(CONF.format(port=port, page_cache=memory[1]))
+    (home / "conf" / "neo4j.conf").write_text(
+        CONF.format(port=port, page_cache=memory[1], read_only=str(not loader).lower())
+    )
     archive = _archive(data)
     flags = [f"-Xmx{memory[0]}", *JVM]
     if archive.is_file():

@@ -15,7 +15,7 @@ import sys
 import time
 
 POLL = 0.2  # seconds
-REPLACEMENTS = 50  # deaths after which something else must be wrong
+REPLACEMENTS = 50  # deaths without an answer in between, after which something else must be wrong
 
 
 def main() -> int:
@@ -34,7 +34,7 @@ def main() -> int:
         if readable:
             if not os.read(0, 1024):
                 break
-            replace = True
+            replace, deaths = True, 0
         if server.poll() is not None:
             deaths += 1
             if not replace or deaths > REPLACEMENTS:

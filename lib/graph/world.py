@@ -23,6 +23,7 @@ The graph:
 """
 
 
+LONGEST_CELL = 2_000  # characters
 DONE: Message = {"role": "assistant", "content": "done"}
 
 
@@ -47,8 +48,6 @@ class CypherTool:
             shown = show(await self._reader.run(query, self._settings.shown_rows), self._settings)
         except QueryError as e:
             error, shown = e.kind, show_error(e, self._settings)
-        except UnicodeEncodeError:
-            error = shown = "syntax error"  # half a character, which no text can hold
         except Exception as e:  # not the query's doing: the cookbook would tell the model that its call had failed
             self._attempt.fault = f"{type(e).__name__}: {e}" if not isinstance(e, Unavailable) else str(e)
             return simple_tool_result("the database is not available", should_stop=True)
@@ -92,15 +91,13 @@ class CypherWorld:
 
 
 def show(rows: Rows, settings: Agent) -> str:
-    """Rows as the model sees them: how many there are, the columns, the first rows; cut to `shown_characters`."""
+    """Rows as the model sees them: how many there are, the columns, the first rows; what is cut says how long it was."""
     if rows.total == 0:
         return "no rows"
-    lines = ["1 row" if rows.total == 1 else f"{rows.total} rows", " | ".join(rows.columns)]
+    lines = ["1 row" if rows.total == 1 else f"{rows.total} rows" + (" or more" if rows.more else "")]
+    lines += [" | ".join(rows.columns)]
     lines += [" | ".join(map(_cell, row)) for row in rows.rows[: settings.shown_rows]]
-    text = "\n".join(lines)
-    if len(text) > settings.shown_characters:
-        text = text[: settings.shown_characters] + " ..."
-    return text
+    return _cut("\n".join(lines), settings.shown_characters)
 
 
 def show_error(e: QueryError, settings: Agent) -> str:
@@ -112,7 +109,11 @@ def show_error(e: QueryError, settings: Agent) -> str:
 
 def _cell(value: Any) -> str:
     if isinstance(value, str):
-        return value
+        return _cut(value, LONGEST_CELL)
     if isinstance(value, float):
         return f"{value:.6g}"
-    return json.dumps(value, ensure_ascii=False)
+    return _cut(json.dumps(value, ensure_ascii=False), LONGEST_CELL)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]} ... ({len(text):,} characters)"

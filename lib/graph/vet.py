@@ -1,0 +1,187 @@
+"""Decides whether a query may run: by what the server's own parser and planner say that it is, never by its words.
+
+The server is asked with EXPLAIN, which executes nothing. Its answer is a kind (`r` for a read) and the plan's operators;
+both must be on the lists below, which name what is allowed, since a later server may know clauses that no list of
+forbidden ones has. Three things the server would let pass as plain reads are found in the query's tokens: a second
+EXPLAIN or PROFILE, USE, and functions that aren't the server's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from lib.graph.errors import QueryError, QueryFailed, Refused
+
+LONGEST_QUERY = 20_000  # characters
+
+# Read-only, quick, and about this graph alone. Others reach into the server: killing connections, listing settings,
+# emptying its caches.
+PROCEDURES = (
+    "db.labels",
+    "db.relationshipTypes",
+    "db.propertyKeys",
+    "db.schema.visualization",
+    "db.schema.nodeTypeProperties",
+    "db.schema.relTypeProperties",
+    "db.index.fulltext.queryNodes",
+    "db.index.fulltext.queryRelationships",
+    "db.index.vector.queryNodes",
+    "db.index.vector.queryRelationships",
+)
+# The names are those that EXPLAIN uses, without what stands in brackets or behind @.
+OPERATORS = re.compile(
+    r"\w*(?:Scan|Seek|SeekByRange|IndexSearch|Lookup|Join|Expand|ShortestPaths?|CountFromCountStore|BFS)"
+    r"|(?:Anti|Conditional|AntiConditional|RollUp)?Apply|(?:Let)?(?:Anti|SelectOr|SelectOrAnti)?SemiApply"
+    r"|(?:Eager|Ordered|Partial)?(?:Aggregation|Distinct|Union|Sort|Top)|Top1WithTies|(?:Exhaustive)?Limit|Skip"
+    r"|(?:Bidirectional)?Repeat(?:Trail|Walk|Acyclic)?|Triadic\w+|Anti|Argument|AssertSame\w+|AtMostOneRow"
+    r"|CacheProperties|CartesianProduct|Eager|EmptyResult|EmptyRow|ErrorPlan|Filter|NullifyMetadata|Optional"
+    r"|PreserveOrder|ProduceResults?|ProjectEndpoints|Projection|RemoteBatchProperties\w*|Selection"
+    r"|(?:Partitioned)?Unwind(?:Collection)?"
+)
+REFUSALS = (
+    (r"LoadCSV", "LOAD CSV is not allowed; the graph is all the data there is"),
+    (r"Show\w+|Terminate\w+", "SHOW and TERMINATE are not allowed; query the graph itself"),
+    (r"Transaction\w+", "IN TRANSACTIONS is not allowed; a subquery without it reads the same"),
+    (r"\w*Administration\w*", "Administration commands are not allowed; only reading the graph is"),
+)
+# A name in any script, a text, a comment: enough to find words that are clauses. A text that never ends is one, too.
+TOKEN = re.compile(
+    r"""(?P<blank>\s+|//[^\n\r]*|/\*.*?(?:\*/|\Z))|(?P<text>'(?:\\.|[^'\\])*(?:'|\Z)|"(?:\\.|[^"\\])*(?:"|\Z))"""
+    r"""|(?P<quoted>`(?:``|[^`])*(?:`|\Z))|(?P<number>\d[\w.]*)|(?P<word>\w+)|(?P<sign>.)""",
+    re.DOTALL,
+)
+ESCAPE = re.compile(r"\\(?:\\|u([0-9A-Fa-f]{4}))")
+GOES_ON = re.compile(r"and|or|xor|in|is|contains|starts|ends|when|then|else|end")  # behind a variable called use
+CLOCKS = re.compile(r"(?:date|time|datetime|localtime|localdatetime|(?:local|zoned)_(?:date)?time)")
+CHANGING = re.compile(
+    r"rand|randomuuid|timestamp|realtime|statement|transaction|truncate"
+)  # the last of now, by default
+
+
+class Token(NamedTuple):
+    kind: str  # text, quoted, number, word or sign
+    text: str
+
+    def word(self) -> str:
+        """The word in lower case; empty for all that can't be a clause."""
+        return self.text.lower() if self.kind == "word" else ""
+
+
+def tokens(query: str) -> list[Token]:
+    """The query as the server reads it: \\uXXXX becomes its character first, blanks and comments vanish."""
+    plain = ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else m[0], query)
+    return [Token(m.lastgroup or "", m[0]) for m in TOKEN.finditer(plain) if m.lastgroup != "blank"]
+
+
+def check_text(query: str, foreign: frozenset[str] = frozenset()) -> list[Token]:
+    """What can be refused before the server is asked; returns the tokens.
+
+    foreign: functions that aren't the server's own, in lower case. Raises Refused and QueryFailed.
+    """
+    if len(query) > LONGEST_QUERY:
+        raise Refused(f"The query has {len(query):,} characters; at most {LONGEST_QUERY:,} are allowed")
+    if not query.isascii():
+        try:
+            query.encode()
+        except UnicodeEncodeError as e:
+            raise QueryFailed(f"Half a character at offset {e.start}, which no text can hold", "syntax error") from None
+    read = tokens(query)
+    words = [token.word() for token in read]
+    start = _behind_options(read)
+    if start < len(read) and words[start] in ("explain", "profile"):
+        raise Refused("EXPLAIN and PROFILE are not allowed; send the query itself")
+    if any(token.text == ";" and later.text != ";" for token, later in pairwise(read)):
+        raise Refused("Several statements are not allowed; send them one by one, without a semicolon")
+    if any(word == "use" and _is_clause(read, i, start) for i, word in enumerate(words)):
+        raise Refused("USE is not allowed; there is one graph, and it is chosen already")
+    if foreign and (called := foreign.intersection(_called(read))):
+        raise Refused(f"The function {min(called)} is not allowed; the server's own functions are")
+    return read
+
+
+def check_plan(kind: str | None, plan: dict[str, Any] | None) -> None:
+    """Raise Refused unless the server calls the query a read, made of allowed operators and procedures.
+
+    kind, plan: `query_type` and `plan` of the summary of an EXPLAIN.
+    """
+    unknown = None
+    for name, details in _operators(plan or {}):
+        if name.startswith("ProcedureCall"):
+            procedure = details.split("(")[0]
+            if procedure not in PROCEDURES:
+                raise Refused(f"The procedure {procedure} is not allowed; allowed are {', '.join(PROCEDURES)}")
+        elif not OPERATORS.fullmatch(name):
+            for pattern, sentence in REFUSALS:
+                if re.fullmatch(pattern, name):
+                    raise Refused(sentence)
+            unknown = name
+    if kind != "r" or unknown or not plan:
+        raise Refused(f"Only reading is allowed; this query would {f'run {unknown}' if unknown else 'write'}")
+
+
+def repeatable(read: list[Token]) -> bool:
+    """Whether the same graph gives the same answer each time: no chance, no clock. False where that isn't sure."""
+    for token, bracket, inside in zip(read, read[1:], [*read[2:], Token("sign", ")")], strict=False):
+        name = token.text.strip("`").lower()
+        now = CLOCKS.fullmatch(name) and bracket.text == "(" and inside.kind != "text"
+        if now or CHANGING.fullmatch(name):
+            return False
+    return True
+
+
+def again(verdict: QueryError | None) -> None:
+    """Raise a remembered verdict, as an exception of its own."""
+    if verdict is not None:
+        raise type(verdict)(verdict.message, verdict.kind)
+
+
+def _behind_options(read: list[Token]) -> int:
+    """Index of the first token behind `CYPHER 25 name = value ...`."""
+    at = 0
+    while at < len(read) and read[at].word() == "cypher":
+        at += 1
+        while at < len(read):
+            if read[at].kind == "number":
+                at += 1
+            elif at + 2 < len(read) and read[at + 1].text == "=":
+                at += 3
+            else:
+                break
+    return at
+
+
+def _is_clause(read: list[Token], at: int, start: int) -> bool:
+    """Whether the word at `at` opens a (sub)query and has a name behind it, as the clause USE does."""
+    if at + 1 == len(read) or read[at + 1].kind not in ("word", "quoted") or GOES_ON.fullmatch(read[at + 1].word()):
+        return False
+    before = [token.word() or token.text for token in read[max(0, at - 2) : at]]
+    return (
+        at == start
+        or before[-1:] in (["{"], ["next"], ["then"], ["else"], ["union"])
+        or before in (["union", "all"], ["union", "distinct"])
+    )
+
+
+def _called(read: list[Token]) -> Iterator[str]:
+    """Every dotted name in front of a bracket, in lower case."""
+    name = ""
+    for token in read:
+        if token.kind in ("word", "quoted"):
+            name = (name if name.endswith(".") else "") + token.text.strip("`").lower()
+        elif token.text == "." and name:
+            name += "."
+        else:
+            if token.text == "(" and name:
+                yield name
+            name = ""
+
+
+def _operators(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """(name, details) of every operator."""
+    if plan:
+        yield plan["operatorType"].split("@")[0].split("(")[0], str(plan.get("args", {}).get("Details", ""))
+    for child in plan.get("children", []):
+        yield from _operators(child)

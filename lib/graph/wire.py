@@ -1,0 +1,112 @@
+"""What comes back from the server: never more than this process can hold, and each value in one readable form."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from neo4j._async.io._bolt import _base  # private, but the driver has no limit of its own
+from neo4j.graph import Node, Path, Relationship
+from neo4j.spatial import Point
+
+LONGEST_ROW = 4 * 2**20  # bytes on the wire; the server streams a list of a billion numbers without holding it
+DEEPEST = 50  # levels of lists and maps; Python's own recursion ends at a few hundred
+FRACTION = re.compile(r"\.(\d*?)0+(?=$|[ZS+[-])")
+
+
+class RowTooLong(OSError):
+    """One row is longer than LONGEST_ROW. An OSError, so that the driver takes the connection for broken."""
+
+
+class Unreadable(ValueError):
+    """A value that Python or the driver has no form for."""
+
+
+class Inbox(_base.AsyncInbox):
+    """The driver's inbox, which would collect one message of any length."""
+
+    def __init__(self, sock: Any, **arguments: Any):
+        super().__init__(_Counted(sock), **arguments)
+
+    async def pop(self, hydration_hooks: Any) -> Any:
+        self._socket.received = 0
+        return await super().pop(hydration_hooks)
+
+
+class _Counted:
+    """A socket that is read up to LONGEST_ROW bytes a message."""
+
+    def __init__(self, sock: Any):
+        self._sock, self.received = sock, 0
+
+    async def recv_into(self, buffer: Any, size: int) -> int:
+        if self.received > LONGEST_ROW:
+            raise RowTooLong(f"a row of more than {LONGEST_ROW} bytes")
+        count: int = await self._sock.recv_into(buffer, size)
+        self.received += count
+        return count
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
+_base.AsyncInbox = Inbox  # type: ignore[misc, assignment]
+
+
+def too_long(e: BaseException | None) -> bool:
+    """Whether an error of the driver comes from a row that was too long."""
+    while e is not None and not isinstance(e, RowTooLong):
+        e = e.__cause__ or e.__context__
+    return e is not None
+
+
+def plain(value: Any, room: int = DEEPEST) -> Any:
+    """A driver's value as JSON has it: times as ISO text, nodes and relationships as their properties, paths as lists.
+
+    Raises Unreadable for more than `room` levels of lists and maps, and for what the driver itself couldn't read: a date
+    beyond the years 1 to 9999, say.
+    """
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if room == 0:
+        raise Unreadable(f"more than {DEEPEST} levels")
+    if hasattr(value, "iso_format"):  # before tuples: a duration is one
+        return FRACTION.sub(lambda m: f".{m[1]}" if m[1] else "", value.iso_format())
+    if isinstance(value, list | tuple) and not isinstance(value, Point):
+        return [plain(v, room - 1) for v in value]
+    if isinstance(value, dict | Node | Relationship):
+        return {k: plain(v, room - 1) for k, v in value.items()}
+    if isinstance(value, Path):
+        steps: list[Any] = [value.start_node]
+        for relationship, node in zip(value.relationships, value.nodes[1:], strict=True):
+            steps += [relationship, node]
+        return [plain(step, room - 1) for step in steps]
+    if isinstance(value, Point):
+        return {"srid": value.srid, "coordinates": list(value)}
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    if hasattr(value, "to_native"):  # vectors
+        return list(value.to_native())
+    raise Unreadable(f"{type(value).__name__} of the driver")
+
+
+def copied(value: Any) -> Any:
+    """A value as `plain` gives it, sharing nothing that could be changed."""
+    if isinstance(value, list):
+        return [copied(v) for v in value]
+    if isinstance(value, dict):
+        return {k: copied(v) for k, v in value.items()}
+    return value
+
+
+def weight(value: Any) -> int:
+    """About how many bytes of memory a value takes."""
+    if isinstance(value, str | bytes | bytearray):
+        return 50 + len(value)
+    if isinstance(value, list | tuple):
+        return 56 + 8 * len(value) + sum(map(weight, value))
+    if isinstance(value, dict | Node | Relationship):
+        return 64 + sum(100 + len(k) + weight(v) for k, v in value.items())
+    if isinstance(value, Path):
+        return 64 + sum(map(weight, (*value.nodes, *value.relationships)))
+    return 32
