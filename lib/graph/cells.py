@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -19,11 +20,16 @@ class File:
 
     def __init__(self, path: Path, header: list[str]):
         self._text = path.open("w", newline="", encoding="utf-8", errors="replace")
-        self.write = csv.writer(_Lines(self._text.write), lineterminator="\r\n").writerow  # type: ignore[arg-type]
+        self.write = csv.writer(_Lines(self._text.write), lineterminator="\r\n").writerow
         self.write(header)
+        self._path, self._empty = path, self._text.tell()
 
     def close(self) -> None:
+        """A file without rows is removed."""
+        empty = self._text.tell() == self._empty
         self._text.close()
+        if empty:
+            self._path.unlink()
 
 
 class _Lines:
@@ -38,27 +44,42 @@ class _Lines:
 
 def integer(value: Any) -> int:
     """A whole number of at most 64 bits, whether the source holds it as such, as text or as a float without a fraction."""
-    number = int(value)
-    if number != value and isinstance(value, float):
-        raise ValueError(f"{value} is no whole number")
+    number = value if type(value) is int else _whole(value)
     if not -BITS <= number < BITS:
         raise ValueError(f"{number} has more than 64 bits")
     return number
 
 
+def _whole(value: Any) -> int:
+    if isinstance(value, float) and not value.is_integer():
+        raise ValueError(f"{value} is no whole number")
+    return int(value)
+
+
+def number(value: Any) -> float:
+    found = float(value)
+    if not math.isfinite(found):
+        raise ValueError(f"{value} is no finite number")
+    return found
+
+
+def text(value: Any) -> str:
+    return value.decode("utf-8", errors="replace") if isinstance(value, bytes) else str(value)
+
+
 def boolean(value: Any) -> str:
     try:
-        return TRUTH[str(value).strip().lower()]
+        return TRUTH[text(value).strip().lower()]
     except KeyError:
         raise ValueError(f"{value!r} is neither true nor false") from None
 
 
 def local_time(value: Any) -> str:
     """A local time, as the sources give it, in ISO form; a zone is dropped after conversion to UTC."""
-    text = str(value).strip()
-    moment = datetime.datetime.fromisoformat(text)
-    if PLAIN_TIME.fullmatch(text):
-        return f"{text[:10]}T{text[11:19]}"
+    given = text(value).strip()
+    moment = datetime.datetime.fromisoformat(given)
+    if PLAIN_TIME.fullmatch(given):
+        return f"{given[:10]}T{given[11:19]}"
     if moment.tzinfo is not None:
         moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
     return moment.isoformat()
@@ -70,9 +91,9 @@ def date(value: Any) -> str:
 
 CONVERT: dict[str, Callable[[Any], Any]] = {
     "integer": integer,
-    "float": float,
+    "float": number,
     "boolean": boolean,
-    "text": str,
+    "text": text,
     "datetime": local_time,
     "date": date,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import datetime
 import hashlib
@@ -14,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import neo4j
+from neo4j.exceptions import ClientError
 from tqdm import tqdm
 
 from lib.graph import mapping as mappings
-from lib.graph.mapping import NAME, Mapping
+from lib.graph.database import contents, difference, session
+from lib.graph.mapping import Mapping
 
 BATCH = 2_000  # rows; about 2 MB of texts at most, far below the server's limit for one transaction
 VERSION = "2"  # to be raised when the same CSV should give another store
@@ -65,19 +66,19 @@ def load(uri: str, graph: Path) -> None:
     Raises HoldsAnother (nothing was changed) and LoadError (counts differ from counts.json after loading).
     """
     expected = counted(graph)
-    with _session(uri) as session:
-        found = contents(session, expected)
+    with session(uri) as opened:
+        found = contents(opened, expected)
         if found == expected:
             return
         if any(found["nodes"].values()):
             raise HoldsAnother(f"its database holds another graph than {graph}: {difference(found, expected)}")
         mapping = _mapping(graph)
         for statement in _constraints(mapping):
-            session.run(statement).consume()
-        _write(session, graph)
+            opened.run(statement).consume()
+        _write(opened, graph)
         for statement in _indexes(mapping):
-            session.run(statement).consume()
-        _finish(session, graph)
+            opened.run(statement).consume()
+        _finish(opened, graph)
 
 
 def complete(uri: str, graph: Path) -> None:
@@ -85,22 +86,22 @@ def complete(uri: str, graph: Path) -> None:
 
     Raises LoadError where these are not the graph's.
     """
-    with _session(uri) as session:
+    with session(uri) as opened:
         for statement in _schema_statements(_mapping(graph)):
-            session.run(statement).consume()
-        _finish(session, graph)
+            opened.run(statement).consume()
+        _finish(opened, graph)
 
 
 def check(uri: str, graph: Path) -> None:
     """Raises HoldsAnother where the database behind `uri` isn't, or is no longer, what the graph's folder says."""
     expected = counted(graph)
-    with _session(uri) as session:
-        if (found := contents(session, expected)) != expected:
+    with session(uri, neo4j.READ_ACCESS) as opened:
+        if (found := contents(opened, expected)) != expected:
             raise HoldsAnother(f"it is no longer what {graph} says: {difference(found, expected)}")
 
 
 def _finish(session: neo4j.Session, graph: Path) -> None:
-    session.run("CALL db.awaitIndexes(600)").consume()
+    _await_indexes(session)
     expected = counted(graph)
     if (found := contents(session, expected)) != expected:
         raise LoadError(
@@ -108,54 +109,27 @@ def _finish(session: neo4j.Session, graph: Path) -> None:
         )
 
 
-@contextlib.contextmanager
-def _session(uri: str) -> Iterator[neo4j.Session]:
-    from lib.graph.server import auth, database  # it imports this module, too
-
-    with (
-        neo4j.GraphDatabase.driver(uri, auth=auth(uri), notifications_min_severity="OFF") as driver,
-        driver.session(database=database(uri)) as session,
-    ):
-        yield session
+def _await_indexes(session: neo4j.Session) -> None:
+    """Until all are ready. An index can't hold a text of more than 32 KB (a range index, 8 KB): one that meets such a text
+    fails and is left out, since without it a query is slower but no less right."""
+    while True:
+        try:
+            session.run("CALL db.awaitIndexes(600)").consume()
+            return
+        except ClientError:
+            failed = session.run("SHOW INDEXES YIELD name, state WHERE state = 'FAILED' RETURN name ORDER BY name")
+            names = [name for (name,) in failed.values()]
+            if not names:
+                raise
+            for name in names:
+                print(f"left out index {name}: some texts are too long for it", file=sys.stderr)
+                session.run(f"DROP INDEX {name}").consume()
 
 
 def counted(graph: Path) -> dict[str, dict[str, int]]:
     """What a database with this graph has to hold, as `contents` gives it."""
     expected: dict[str, dict[str, int]] = json.loads((graph / "counts.json").read_text())["database"]
     return expected
-
-
-def contents(session: neo4j.Session, like: dict[str, dict[str, int]] | None = None) -> dict[str, dict[str, int]]:
-    """Nodes by label, relationships by type (from the counts that the server keeps), and the sums of the keys that `like`
-    has sums of: enough to know one graph again."""
-
-    def count(listed: str, query: str) -> dict[str, int]:
-        names = sorted(name for (name,) in session.run(listed).values())
-        counts = {name: session.run(query.format(quoted(name))).single(strict=True)[0] for name in names}
-        return {name: n for name, n in counts.items() if n}
-
-    sums = {}
-    for name in (like or {}).get("key_sums", {}):
-        label, key = name.split(".")
-        sums[name] = session.run(f"MATCH (n:{label}) RETURN sum(n.{key})").single(strict=True)[0]
-    return {
-        "nodes": count("CALL db.labels()", "MATCH (n:{}) RETURN count(n)"),
-        "relationships": count("CALL db.relationshipTypes()", "MATCH ()-[r:{}]->() RETURN count(r)"),
-        "key_sums": sums,
-    }
-
-
-def quoted(name: str) -> str:
-    """A label, type or property as a query can name it."""
-    return name if NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
-
-
-def difference(found: dict[str, dict[str, int]], expected: dict[str, dict[str, int]]) -> str:
-    for part, wanted in expected.items():
-        for name in sorted({*wanted, *found[part]}):
-            if found[part].get(name, 0) != wanted.get(name, 0):
-                return f"{part} of {name}: {found[part].get(name, 0)} there, {wanted.get(name, 0)} expected"
-    return "no difference"
 
 
 def _mapping(graph: Path) -> Mapping:

@@ -17,6 +17,7 @@ labels that these point to. Further parts, where they are needed:
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -32,7 +33,9 @@ FILE = "mapping.yaml"  # in a graph's folder, unless the graph is a community's
 KINDS = ("integer", "float", "boolean", "text", "datetime", "date")
 PARTS = {"node", "key", "columns", "properties", "unique", "labels", "relationships", "several"}
 PAIR_PARTS = {"relationship", "ends", "key", "columns", "properties", "values"}
-ARROW = re.compile(r"(?:\((?P<row>\w+)\))?(?P<back><)?-\[:(?P<type>\w+)\]-(?P<forth>>)?\((?P<other>\w+)(?:\.(?P<by>\w+))?\)")
+ARROW = re.compile(
+    r"(?:\((?P<row>\w+)\))?(?P<back><)?-\[:(?P<type>\w+)\]-(?P<forth>>)?\((?P<other>\w+)(?:\.(?P<by>\w+))?\)"
+)
 PAIR = re.compile(r"\((\w+)\)-\[:(\w+)\]->\((\w+)\)")
 NAME = re.compile(r"[A-Za-z]\w*")  # of labels, types and properties: no quoting is ever needed in a query
 
@@ -140,7 +143,8 @@ def of(graph: Path) -> Mapping | None:
     """The mapping by which a graph's folder was made; None for one that was read from a running database."""
     if (graph / FILE).is_file():
         return read(graph / FILE)
-    return community() if any((graph / "nodes").glob("*.csv")) else None
+    described = json.loads((graph / "counts.json").read_text())["source"] == "neo4j"
+    return None if described else community()
 
 
 def read(path: Path) -> Mapping:
@@ -153,6 +157,11 @@ def read(path: Path) -> Mapping:
         raise SourceError(f"{path} can't be read as a mapping: {' '.join(str(e).split())}") from e
     except _Wrong as e:
         raise SourceError(f"{path}: {e}; {FOLDER / 'community.yaml'} is an example") from None
+
+
+def quoted(name: str) -> str:
+    """A label, type or property as a query can name it."""
+    return name if NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
 
 
 class _Wrong(ValueError):

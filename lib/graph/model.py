@@ -99,7 +99,8 @@ class _Kind:
 
     def add(self, values: list[Any]) -> None:
         self.count += 1
-        self.filled = [n + (value is not None) for n, value in zip(self.filled, values, strict=True)]
+        if values:
+            self.filled = [n + (value is not None) for n, value in zip(self.filled, values, strict=True)]
 
     def properties(self) -> dict[str, Any]:
         return {
@@ -107,6 +108,21 @@ class _Kind:
             for name, kind, n in zip(self.names, self.kinds, self.filled, strict=True)
             if n
         }
+
+
+class _Links:
+    """The relationships of one type between two declared labels: their file and what is known of them."""
+
+    def __init__(self, builder: _Builder, type_: str, ends: tuple[str, str], names: list[str], kinds: list[str]):
+        self.type, self.kind = type_, builder.types.setdefault(type_, _Kind(names, kinds))
+        self._patterns = builder.patterns
+        header = [builder.end("START", ends[0]), builder.end("END", ends[1]), *_typed(names, kinds)]
+        self._write = builder.file("relationships", builder.mapping.file(type_, *ends), header).write
+
+    def add(self, start: Any, end: Any, finest_start: str, finest_end: str, values: list[Any]) -> None:
+        self._write([start, end, *values])
+        self.kind.add(values)
+        self._patterns[finest_start, self.type, finest_end] += 1
 
 
 class _Builder:
@@ -127,7 +143,7 @@ class _Builder:
         self.ids: dict[str, dict[Any, str]] = {mapping.base[label]: {} for label in targets}
         self.by: dict[tuple[str, str], dict[Any, Any]] = {(r.other, r.by): {} for r in references if r.by}
         self.unfinished = {t.node for t in mapping.tables.values() if t.node}
-        self.later: list[tuple[dict[str, Any], Reference, Any, str, Any]] = []
+        self.later: list[tuple[Callable[[Any, str, Any], None], Any, str, Any]] = []
 
     def __enter__(self) -> _Builder:
         return self
@@ -143,27 +159,23 @@ class _Builder:
     def read(self, name: str, rows: Iterable[Row]) -> None:
         table = self.mapping.tables[name]
         count = self.tables[name] = Counter(rows=0, kept=0, duplicates=0, without_key=0)
-        for reference in table.references:
-            self._account(f"{name}.{reference.column}", reference.type)
-        listed = [column for column, _ in table.ends if column not in table.values]
-        if table.pair:
-            self._account(f"{name}.{'+'.join(listed)}", table.pair)
-        take = self._pairs(table, listed) if table.pair else self._nodes(table)
-        needed = [*table.unique, *table.values]
-        seen: dict[str, set[Any]] = {column: set() for column in (table.key, *table.unique) if column}
+        take = self._pairs(table) if table.pair else self._nodes(table)
+        needed, unique = [*table.unique, *table.values], table.unique
+        keys: set[Any] = set()
+        others: dict[str, set[Any]] = {column: set() for column in unique}
         for number, row in enumerate(rows, 1):
             count["rows"] += 1
             key = number if table.key is None else self._parse(table, table.key, row.get(table.key), None)
-            if key is None or not all(row.get(column) for column in needed):
+            if key is None or (needed and not all(row.get(column) for column in needed)):
                 count["without_key"] += 1
-                continue
-            if any((key if column == table.key else row[column]) in before for column, before in seen.items()):
+            elif key in keys or (unique and any(row[column] in others[column] for column in unique)):
                 count["duplicates"] += 1
-                continue
-            for column, before in seen.items():
-                before.add(key if column == table.key else row[column])
-            count["kept"] += 1
-            take(key, row)
+            else:
+                keys.add(key)
+                for column in unique:
+                    others[column].add(row[column])
+                count["kept"] += 1
+                take(key, row)
         self.unfinished.discard(table.node)
 
     def _nodes(self, table: Table) -> Callable[[Any, Row], None]:
@@ -174,10 +186,13 @@ class _Builder:
         converters = [(column, CONVERT[table.columns[column]]) for column in columns]
         names = [table.properties[c] for c in (key_column, *columns)]
         kinds = [table.columns[c] for c in (key_column, *columns)]
-        file = self._file("nodes", label, [":LABEL", *_typed(names, kinds)])
+        write = self.file("nodes", label, [":LABEL", *_typed(names, kinds)]).write
         labelled_at = columns.index(table.labelled_by) + 1 if table.labelled_by else 0
-        ids, sums = self.ids.get(label), f"{label}.{names[0]}"
-        others = [(self.by[label, table.properties[c]], c) for c in table.unique if (label, table.properties[c]) in self.by]
+        known, summed = self.ids.get(label), f"{label}.{names[0]}" if kinds[0] == "integer" else None
+        others = [
+            (self.by[label, table.properties[c]], c) for c in table.unique if (label, table.properties[c]) in self.by
+        ]
+        follow = [(reference.column, self._follower(table, reference)) for reference in table.references]
 
         def take(key: Any, row: Row) -> None:
             values = [key]
@@ -185,111 +200,134 @@ class _Builder:
                 value = row.get(column)
                 if value is not None and value != "":
                     try:
-                        values.append(convert(value))
-                        continue
+                        value = convert(value)
                     except ValueError:
+                        value = ""
                         self._unreadable(table, column, key)
-                values.append(None)
+                values.append(None if value == "" else value)
             finest = table.labels.get(values[labelled_at], label) if labelled_at else label
-            file.write([label if finest == label else f"{label};{finest}", *values])
-            for each in {label, finest}:
-                if each not in self.labels:
-                    self.labels[each] = _Kind(names, kinds)
-                self.labels[each].add(values)
-            if kinds[0] == "integer":
-                self.sums[sums] += key
-            if ids is not None:
-                ids[key] = finest
-            for known, column in others:
-                known[row[column]] = key
-            for reference in table.references:
-                self._follow(table, reference, key, finest, row.get(reference.column))
+            write([label if finest is label else f"{label};{finest}", *values])
+            self._label(label, names, kinds).add(values)
+            if finest is not label:
+                self._label(finest, names, kinds).add(values)
+            if summed:
+                self.sums[summed] += key
+            if known is not None:
+                known[key] = finest
+            for by, column in others:
+                by[row[column]] = key
+            for column, to in follow:
+                value = row.get(column)
+                if value is not None and value != "":
+                    to(key, finest, value)
 
         return take
 
-    def _follow(self, table: Table, reference: Reference, key: Any, finest: str, value: Any) -> None:
-        """From a row along one of its keys, now or when all rows are known that it may lead to."""
-        if value is None or value == "":
-            return
-        account = self.keys[f"{table.name}.{reference.column}"]
-        if reference.each is None:
+    def _label(self, label: str, names: list[str], kinds: list[str]) -> _Kind:
+        found = self.labels.get(label)
+        if found is None:
+            found = self.labels[label] = _Kind(names, kinds)
+        return found
+
+    def _follower(self, table: Table, reference: Reference) -> Callable[[Any, str, Any], None]:
+        """What to do with a filled cell that leads from a row (its key and finest label) to other nodes, now or when all
+        rows are known that it may lead to."""
+        account = self._account(f"{table.name}.{reference.column}", reference.type)
+        connect = self._connector(reference, account)
+        wait = self.mapping.base[reference.other] in self.unfinished
+
+        def one(key: Any, finest: str, value: Any) -> None:
             target = self._parse(table, reference.column, value, key)
             if target is not None:
                 account["filled"] += 1
-                self._wait_or_connect(account, reference, key, finest, target)
-            return
-        seen = set()
-        for match in reference.each.finditer(str(value)):
-            account["filled"] += 1
-            if match[1] in seen:
-                account["repeated"] += 1
-            else:
+                if wait:
+                    self.later.append((connect, key, finest, target))
+                else:
+                    connect(key, finest, target)
+
+        def several(key: Any, finest: str, value: Any) -> None:
+            seen = set()
+            assert reference.each is not None
+            for match in reference.each.finditer(str(value)):
+                account["filled"] += 1
+                if match[1] in seen:
+                    account["repeated"] += 1
+                elif wait:
+                    self.later.append((connect, key, finest, match[1]))
+                else:
+                    connect(key, finest, match[1])
                 seen.add(match[1])
-                self._wait_or_connect(account, reference, key, finest, match[1])
 
-    def _wait_or_connect(self, account: dict[str, Any], reference: Reference, key: Any, finest: str, to: Any) -> None:
-        if self.mapping.base[reference.other] in self.unfinished:
-            self.later.append((account, reference, key, finest, to))
-        else:
-            self._connect(account, reference, key, finest, to)
+        return several if reference.each else one
 
-    def _connect(self, account: dict[str, Any], reference: Reference, key: Any, finest: str, to: Any) -> None:
-        base = self.mapping.base
-        other = base[reference.other]
-        target = self.by[reference.other, reference.by].get(to) if reference.by else to
-        finest_other = self.ids[other].get(target)
-        if finest_other is None:
-            if reference.each is not None:
-                self.unknown_tags[to] += 1
-            return self._drop(account, "orphaned", key)
-        for wanted, found in ((reference.row, finest), (reference.other, finest_other)):
-            if wanted != base[wanted] and wanted != found:
-                return self._drop(account, "wrong_kind", key)
-        account["relationships"] += 1
-        ends = [(key, reference.row, finest), (target, reference.other, finest_other)]
-        start, end = ends if reference.forward else reversed(ends)
-        self._relationship(reference.type, start, end, [], [], [])
+    def _connector(self, reference: Reference, account: dict[str, Any]) -> Callable[[Any, str, Any], None]:
+        """Connects a row with the node that one of its cells names, or counts why it can't."""
+        base, links = self.mapping.base, None
+        known = self.ids[base[reference.other]]
+        by = self.by[reference.other, reference.by] if reference.by else None
+        row_label = None if base[reference.row] == reference.row else reference.row
+        other_label = None if base[reference.other] == reference.other else reference.other
 
-    def _pairs(self, table: Table, listed: list[str]) -> Callable[[Any, Row], None]:
+        def connect(key: Any, finest: str, to: Any) -> None:
+            nonlocal links
+            target = to if by is None else by.get(to)
+            finest_other = known.get(target)
+            if finest_other is None:
+                if reference.each is not None:
+                    self.unknown_tags[to] += 1
+                return _drop(account, "orphaned", key)
+            if (row_label and row_label != finest) or (other_label and other_label != finest_other):
+                return _drop(account, "wrong_kind", key)
+            account["relationships"] += 1
+            links = links or _Links(self, reference.type, reference.ends, [], [])
+            if reference.forward:
+                links.add(key, target, finest, finest_other, [])
+            else:
+                links.add(target, key, finest_other, finest, [])
+
+        return connect
+
+    def _pairs(self, table: Table) -> Callable[[Any, Row], None]:
         """What to do with a row of a table of relationships."""
         columns = list(table.properties)
         names, kinds = [table.properties[c] for c in columns], [table.columns[c] for c in columns]
-        account = self.keys[f"{table.name}.{'+'.join(listed)}"]
+        listed = [i for i, (column, _) in enumerate(table.ends) if column not in table.values]
+        account = self._account(f"{table.name}.{'+'.join(table.ends[i][0] for i in listed)}", table.pair)
+        base, links = self.mapping.base, None
 
         def take(key: Any, row: Row) -> None:
-            ends: list[Any] = []
-            for column, label in table.ends:
-                value = self._parse(table, column, row.get(column), key)
+            nonlocal links
+            ends = [self._parse(table, column, row.get(column), key) for column, _ in table.ends]
+            for (column, label), value in zip(table.ends, ends, strict=True):
                 if column in table.values:
                     self._value(label, table.values[column], table.columns[column], value)
-                ends.append((value, label, self.ids[self.mapping.base[label]].get(value)))
             values = [key if c == table.key else self._parse(table, c, row.get(c), key) for c in columns]
-            if all(end[0] is None for end, (column, _) in zip(ends, table.ends, strict=True) if column in listed):
+            if all(ends[i] is None for i in listed):
                 return
             account["filled"] += 1
-            if any(finest is None for _, _, finest in ends):
-                return self._drop(account, "orphaned", key)
-            if any(label != self.mapping.base[label] and label != finest for _, label, finest in ends):
-                return self._drop(account, "wrong_kind", key)
+            labels = [label for _, label in table.ends]
+            start, end = (self.ids[base[label]].get(value) for label, value in zip(labels, ends, strict=True))
+            if start is None or end is None:
+                return _drop(account, "orphaned", key)
+            if any(base[label] not in (label, finest) for label, finest in zip(labels, (start, end), strict=True)):
+                return _drop(account, "wrong_kind", key)
             account["relationships"] += 1
-            self._relationship(table.pair, ends[0], ends[1], names, kinds, values)
+            links = links or _Links(self, table.pair, (labels[0], labels[1]), names, kinds)
+            links.add(ends[0], ends[1], start, end, values)
 
         return take
 
     def _value(self, label: str, name: str, kind: str, value: Any) -> None:
         """A node for a value that no table lists, once."""
-        if value is None or value in self.ids[label]:
-            return
-        self.ids[label][value] = label
-        self._file("nodes", label, [":LABEL", f"{name}:{kind}"]).write([label, value])
-        if label not in self.labels:
-            self.labels[label] = _Kind([name], [kind])
-        self.labels[label].add([value])
+        if value is not None and value not in self.ids[label]:
+            self.ids[label][value] = label
+            self.file("nodes", label, [":LABEL", f"{name}:{kind}"]).write([label, value])
+            self._label(label, [name], [kind]).add([value])
 
     def finish(self) -> None:
         """What had to wait until every row was known."""
-        for waiting in self.later:
-            self._connect(*waiting)
+        for connect, key, finest, to in self.later:
+            connect(key, finest, to)
         self.later.clear()
 
     # ------------------------------------------------------------ cells and files
@@ -301,7 +339,8 @@ class _Builder:
         try:
             return CONVERT[table.columns[column]](value)
         except ValueError:
-            return self._unreadable(table, column, row)
+            self._unreadable(table, column, row)
+            return None
 
     def _unreadable(self, table: Table, column: str, row: Any) -> None:
         entry = self.unreadable.setdefault(f"{table.name}.{column}", {"count": 0, "first_ids": []})
@@ -309,51 +348,23 @@ class _Builder:
         if len(entry["first_ids"]) < SHOWN_IDS:
             entry["first_ids"].append(row)
 
-    def _relationship(
-        self,
-        type_: str,
-        start: tuple[Any, str, str],
-        end: tuple[Any, str, str],
-        names: list[str],
-        kinds: list[str],
-        values: list[Any],
-    ) -> None:
-        """Ends as (key, declared label, finest label)."""
-        file = self.files.get(f"relationships/{type_} {start[1]} {end[1]}")
-        if file is None:
-            file = self._relationship_file(type_, start[1], end[1], names, kinds)
-        file.write([start[0], end[0], *values])
-        if type_ not in self.types:
-            self.types[type_] = _Kind(names, kinds)
-        self.types[type_].add(values)
-        self.patterns[start[2], type_, end[2]] += 1
+    def end(self, side: str, label: str) -> str:
+        """Header of a column that holds one end of relationships."""
+        base = self.mapping.base[label]
+        key, kind = self.mapping.keys[base]
+        return f":{side}({base}.{key}):{kind}"
 
-    def _relationship_file(self, type_: str, start: str, end: str, names: list[str], kinds: list[str]) -> File:
-        header = []
-        for side, label in (("START", start), ("END", end)):
-            base = self.mapping.base[label]
-            key, kind = self.mapping.keys[base]
-            header.append(f":{side}({base}.{key}):{kind}")
-        file = self._file("relationships", self.mapping.file(type_, start, end), header + _typed(names, kinds))
-        self.files[f"relationships/{type_} {start} {end}"] = file
-        return file
-
-    def _file(self, folder: str, name: str, header: list[str]) -> File:
+    def file(self, folder: str, name: str, header: list[str]) -> File:
         path = f"{folder}/{name}.csv"
         if path not in self.files:
             self.files[path] = File(self.out / path, header)
         return self.files[path]
 
-    def _account(self, key: str, type_: str) -> None:
-        self.keys[key] = {
+    def _account(self, key: str, type_: str) -> dict[str, Any]:
+        account = self.keys[key] = {
             "type": type_, "filled": 0, "relationships": 0, "orphaned": 0, "wrong_kind": 0, "repeated": 0, "first_ids": []
         }  # fmt: skip
-
-    @staticmethod
-    def _drop(account: dict[str, Any], why: str, row: Any) -> None:
-        account[why] += 1
-        if len(account["first_ids"]) < SHOWN_IDS:
-            account["first_ids"].append(row)
+        return account
 
     # ------------------------------------------------------------ accounts
 
@@ -380,6 +391,12 @@ class _Builder:
                 for (start, type_, end), n in sorted(self.patterns.items())
             ],
         }
+
+
+def _drop(account: dict[str, Any], why: str, row: Any) -> None:
+    account[why] += 1
+    if len(account["first_ids"]) < SHOWN_IDS:
+        account["first_ids"].append(row)
 
 
 def _described(kinds: dict[str, _Kind]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lib.graph import mapping as mappings
-from lib.graph.mapping import Mapping
+from lib.graph.mapping import Mapping, quoted
 from lib.graph.model import CYPHER_TYPES, read_schema
 
 
@@ -16,7 +16,7 @@ def schema_text(graph: Path) -> str:
     mapping = mappings.of(graph)
     also = {b: a for b, a in mapping.base.items() if a != b} if mapping else {}
     lines = ["Nodes:"]
-    lines += [f"(:{n}{_properties(v['properties'])})" for n, v in schema["labels"].items() if n not in also]
+    lines += [f"(:{quoted(n)}{_properties(v['properties'])})" for n, v in schema["labels"].items() if n not in also]
     lines += _second_labels(mapping) if mapping else _contained(schema)
     lines.append("Relationships:")
     patterns = []
@@ -25,13 +25,16 @@ def schema_text(graph: Path) -> str:
         ends = [pattern["start"], pattern["end"]]
         if mapping:
             ends = [end if end in mapping.declared_ends(type_) else mapping.base[end] for end in ends]
-        patterns.append(f"(:{ends[0]})-[:{type_}{_properties(schema['relationships'][type_]['properties'])}]->(:{ends[1]})")
+        start, end = map(quoted, ends)
+        described = _properties(schema["relationships"][type_]["properties"])
+        patterns.append(f"(:{start})-[:{quoted(type_)}{described}]->(:{end})")
     return "\n".join([*lines, *dict.fromkeys(patterns)])
 
 
 def _properties(properties: dict[str, Any]) -> str:
     parts = [
-        f"{n}{'' if p['share'] == 1 else '?'}: {CYPHER_TYPES.get(p['type'], p['type'])}" for n, p in properties.items()
+        f"{quoted(n)}{'' if p['share'] == 1 else '?'}: {CYPHER_TYPES.get(p['type'], p['type'])}"
+        for n, p in properties.items()
     ]
     return f" {{{', '.join(parts)}}}" if parts else ""
 
@@ -49,7 +52,7 @@ def _second_labels(mapping: Mapping) -> list[str]:
 
 
 def _contained(schema: dict[str, Any]) -> list[str]:
-    return [f"Every :{label} is also {_a(of)} :{of}." for label, of in schema.get("contained", [])]
+    return [f"Every :{quoted(label)} is also {_a(of)} :{quoted(of)}." for label, of in schema.get("contained", [])]
 
 
 def _a(word: str) -> str:

@@ -28,7 +28,10 @@ from neo4j.exceptions import DriverError, Neo4jError
 
 from lib.graph import load, offline
 from lib.graph import mapping as mappings
+from lib.graph.database import auth, database
 from lib.graph.jars import PINS, JarError, classpath
+
+__all__ = ["ServerError", "auth", "database", "given_up", "replace", "running"]
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 MAIN_CLASS = "org.neo4j.server.Neo4jCommunity"
@@ -105,19 +108,6 @@ def running(graph: Path | None = None, data: Path | None = None, port: int | Non
     finally:
         shutil.rmtree(home, ignore_errors=True)
         os.close(lock)
-
-
-def auth(uri: str) -> tuple[str, str] | None:
-    """User and password for a URI: the environment's for NEO4J_URI, none for a managed server."""
-    password = os.environ.get("NEO4J_PASSWORD")
-    if uri != os.environ.get("NEO4J_URI") or password is None:
-        return None
-    return os.environ.get("NEO4J_USER", "neo4j"), password
-
-
-def database(uri: str) -> str:
-    """Name of the database behind a URI: NEO4J_DATABASE for NEO4J_URI, else `neo4j`."""
-    return os.environ.get("NEO4J_DATABASE", "neo4j") if uri == os.environ.get("NEO4J_URI") else "neo4j"
 
 
 def replace(uri: str) -> bool:

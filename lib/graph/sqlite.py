@@ -6,9 +6,11 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from lib.graph import mapping as mappings
+from lib.graph.cells import text
 from lib.graph.mapping import Mapping, Table
 from lib.graph.tables import Row, SourceError, Tables
 
@@ -61,9 +63,7 @@ def _mapping(path: Path, found: dict[str, list[str]]) -> Mapping:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)
-    connection.text_factory = lambda text: text.decode("utf-8", errors="replace")  # one bad byte must not stop it all
-    return connection
+    return sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro", uri=True)
 
 
 def _names(connection: sqlite3.Connection) -> list[str]:
@@ -82,14 +82,27 @@ def _rows(path: Path, table: Table) -> Iterator[Row]:
     seen = 0
     try:
         with closing(_open(path)) as connection:
-            for values in connection.execute(query):
+            for values in _lenient(connection, query):
                 seen += 1
-                row = dict(zip(columns, values, strict=True))
-                if bytes in map(type, values):
-                    row = {c: v.decode("utf-8", errors="replace") if isinstance(v, bytes) else v for c, v in row.items()}
-                yield row
+                yield dict(zip(columns, values, strict=True))
     except sqlite3.Error as e:
-        raise SourceError(f"{path}: table {table.name} can't be read after {seen} rows ({e}); fetch the file again") from e
+        raise SourceError(
+            f"{path}: table {table.name} can't be read after {seen} rows ({e}); fetch the file again"
+        ) from e
+
+
+def _lenient(connection: sqlite3.Connection, query: str) -> Iterator[tuple[Any, ...]]:
+    """All rows; from the first text that isn't UTF-8 on, bad bytes are replaced, which takes longer."""
+    seen = 0
+    try:
+        for values in connection.execute(query):
+            seen += 1
+            yield values
+    except sqlite3.OperationalError as e:
+        if "decode" not in str(e):
+            raise
+        connection.text_factory = text
+        yield from connection.execute(f"{query} LIMIT -1 OFFSET {seen}")
 
 
 def _quoted(name: str) -> str:

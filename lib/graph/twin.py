@@ -243,7 +243,9 @@ class _Site(Plan):
                 "Id": id_,
                 "CreationDate": _text(time),
                 "PostId": posts.id[p],
-                "RelatedPostId": self.missing_post(draw) if draw.random() < self.amiss(ORPHANS["postLinks"]) else posts.id[q],
+                "RelatedPostId": self.missing_post(draw)
+                if draw.random() < self.amiss(ORPHANS["postLinks"])
+                else posts.id[q],
                 "LinkTypeId": 3 if draw.random() < 0.14 else 1,
             }
 
@@ -273,7 +275,9 @@ class _Site(Plan):
             yield {
                 "Id": id_,
                 "PostHistoryTypeId": kind,
-                "PostId": self.missing_post(draw) if draw.random() < self.amiss(ORPHANS["postHistory"]) else posts.id[p],
+                "PostId": self.missing_post(draw)
+                if draw.random() < self.amiss(ORPHANS["postHistory"])
+                else posts.id[p],
                 "RevisionGUID": guid,
                 "CreationDate": _text(time),
                 "UserId": None if gone else self.user_ids[user],
