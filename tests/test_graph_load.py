@@ -92,7 +92,9 @@ def everything(uri):
         "MATCH (a)-[r]->(b) RETURN type(r) AS type, properties(a) AS a, properties(b) AS b, properties(r) AS p, "
         "[k IN keys(r) | [k, valueType(r[k])]] AS types"
     )
-    schema = "SHOW INDEXES YIELD name, type, entityType, labelsOrTypes, properties, state, owningConstraint ORDER BY name"
+    schema = (
+        "SHOW INDEXES YIELD name, type, entityType, labelsOrTypes, properties, state, owningConstraint ORDER BY name"
+    )
     with neo4j.GraphDatabase.driver(uri) as driver:
         found = [
             sorted(
@@ -167,7 +169,9 @@ def own_database(path, rows):
         for name, values in rows.items():
             columns = ", ".join(f'"{column}"' for column in declared[name].columns)
             connection.execute(f'CREATE TABLE "{name}" ({columns})')
-            connection.executemany(f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(declared[name].columns))})', values)
+            connection.executemany(
+                f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(declared[name].columns))})', values
+            )
         connection.commit()
 
 

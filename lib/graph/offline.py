@@ -1,4 +1,4 @@
-"""Fills a database that doesn't run yet: `neo4j-admin database import` reads a graph's CSV files as they are."""
+"""Fills a database that doesn't run yet: `neo4j-admin database import` reads a graph's CSV files behind headers of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -34,9 +35,10 @@ def run(graph: Path, home: Path, java: list[str], lock: int | None = None) -> No
     (home / "conf" / "neo4j.conf").touch()
     command = [
         *java, MAIN_CLASS, "database", "import", "full", "neo4j",
-        "--auto-skip-subsequent-headers=true",  # ours come before each file; its own first line is the study's
         "--path-pattern-style=none",
-        "--multiline-fields=true","--threads=1","--high-parallel-io=off",
+        "--multiline-fields=true",
+        "--threads=1",  # more are a little faster, but leave the rows in another order each time
+        "--high-parallel-io=off",
         "--ignore-empty-strings=true",
         f"--max-off-heap-memory={OFF_HEAP}",
         f"--report-file={home / 'import' / 'report.txt'}",
@@ -53,23 +55,23 @@ def run(graph: Path, home: Path, java: list[str], lock: int | None = None) -> No
         start_new_session=True,  # Ctrl-C is for the study, which then stops the importer
         pass_fds=() if lock is None else (lock,),
     )
+    shutil.rmtree(home / "import")
     if done.returncode:
         raise load.LoadError(f"Importing {graph} failed: {_reason(done.stdout)}")
 
 
-def _inputs(graph: Path, headers: Path) -> list[str]:
-    """The importer's arguments: each file behind a header that it understands."""
+def _inputs(graph: Path, folder: Path) -> list[str]:
+    """The importer's arguments, for copies of the files in `folder` with headers that it understands."""
     arguments = []
     for file in load.files(graph):
-        with file.open(newline="", encoding="utf-8") as text:
-            columns = next(csv.reader(text))
-        header = headers / f"{file.parent.name}.{file.name}"
-        if file.parent.name == "nodes":
-            cells, option = _node_header(file.stem, columns), "--nodes="
-        else:
-            cells, option = _relationship_header(columns), f"--relationships={file.name.split('.')[0]}="
-        header.write_text(",".join(cells) + "\n")
-        arguments.append(f"{option}{header},{file.resolve()}")
+        copy = folder / f"{file.parent.name}.{file.name}"
+        with file.open("rb") as source, copy.open("wb") as target:
+            columns = next(csv.reader([source.readline().decode()]))
+            nodes = file.parent.name == "nodes"
+            header = _node_header(file.stem, columns) if nodes else _relationship_header(columns)
+            target.write((",".join(header) + "\n").encode())
+            shutil.copyfileobj(source, target, 1 << 20)
+        arguments.append(f"--nodes={copy}" if nodes else f"--relationships={file.name.split('.')[0]}={copy}")
     return arguments
 
 
@@ -93,7 +95,9 @@ def _typed(column: str) -> str:
 
 
 def _reason(output: str) -> str:
-    """The line that says what is wrong, out of a page of advice."""
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    causes = [line for line in lines if re.search(r"(?:Exception|Error)\b.*:", line) and not line.startswith("at ")]
-    return json.dumps((causes or lines or ["the importer said nothing"])[-1])
+    """What the importer says is wrong, out of a page of progress and advice."""
+    lines = [line.strip() for line in output.splitlines() if line.strip(" -")]
+    if "Command Failed" in lines:
+        said = lines[lines.index("Command Failed") + 1 :]
+        return " ".join(line for line in said if not line.startswith(("Full exception", "Please provide")))
+    return "; ".join(lines[-3:]) or "the importer said nothing"

@@ -169,8 +169,7 @@ def _loaded(graph: Path, data: Path) -> Path:
                 load.complete(uri, graph)
         finally:
             os.close(lock)
-        for folder in ("logs", "import"):
-            shutil.rmtree(part / folder, ignore_errors=True)
+        shutil.rmtree(part / "logs", ignore_errors=True)
         os.replace(part, store)
     return store
 
