@@ -314,9 +314,10 @@ def _java(data: Path, heap: str, archive_for: Path | None = None) -> list[str]:
 
 
 def importer(graph: Path, data: Path) -> list[str]:
-    """Java as the import of a graph needs it."""
+    """Java as the import of a graph needs it: for a long one, neither the archive nor the first compiler alone pays."""
     java = _java(data, IMPORT_HEAP)
-    return [part for part in java if load.size(graph) <= BIG or not part.startswith("-XX:TieredStop")]
+    short_lived = ("-XX:TieredStop", "-XX:AOTCache", "-Xlog:aot")
+    return [part for part in java if load.size(graph) <= BIG or not part.startswith(short_lived)]
 
 
 def _await(process: subprocess.Popen[bytes], home: Path, uri: str) -> None:
