@@ -11,7 +11,8 @@ import pytest
 from lib import graph
 from lib.files import read_jsonl
 from lib.graph import server
-from lib.questions.any_schema import FAMILIES, MOST, plural, spoken, structures
+from lib.questions.any_schema import MOST, plural, spoken, structures
+from lib.questions.families import FAMILIES
 from lib.questions.generate import SPLITS, generate
 from lib.questions.signature import hops, signature
 from lib.questions.structures import SLOT
