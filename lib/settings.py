@@ -14,6 +14,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+PATHS = {"bird": "the SQLite file", "stackexchange": "the folder of XML files"}  # what graph.path is, by source
 
 
 class SettingsError(ValueError):
@@ -27,7 +28,7 @@ def _number(least: float = -math.inf, most: float = math.inf, above: float = -ma
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    source: Literal["twin", "stackexchange"]
+    source: Literal["twin", "bird", "stackexchange", "neo4j"]
     scale: float = _number(above=0, most=10)
     seed: int = _number(least=0)
     path: str
@@ -252,8 +253,8 @@ def _check_together(settings: Settings) -> None:
     """What no key can be judged for alone."""
     if not NAME.fullmatch(settings.run):
         raise SettingsError(f"run = {settings.run!r} names a folder; use small letters, digits, '.', '_' and '-'")
-    if settings.graph.source == "stackexchange" and not settings.graph.path:
-        raise SettingsError("graph.path = '' must name the folder of XML files that source stackexchange reads")
+    if (needed := PATHS.get(settings.graph.source)) and not settings.graph.path:
+        raise SettingsError(f"graph.path = '' must name {needed} that source {settings.graph.source} reads")
     if settings.model.hidden % settings.model.heads:
         raise SettingsError(
             f"model.hidden = {settings.model.hidden} must be a multiple of model.heads = {settings.model.heads}"

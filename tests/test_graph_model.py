@@ -8,9 +8,9 @@ import os
 import pytest
 
 from lib import graph
-from lib.graph import load, model
+from lib.graph import load, mapping, model
 from lib.graph.query import Reader
-from lib.graph.tables import TABLES, SourceError
+from lib.graph.tables import SourceError
 
 TYPES = [
     "ACCEPTED",
@@ -34,7 +34,9 @@ DATE = "2011-01-02 03:04:05.0"
 
 def build(tmp_path, **tables):
     """Counts of a graph of a few rows; the tables that aren't named are empty."""
-    return model.build_model(((t, tables.get(t, [])) for t in TABLES), tmp_path / "graph", {"source": "test"})
+    return model.build_model(
+        ((t, tables.get(t, [])) for t in mapping.community().tables), tmp_path / "graph", {"source": "test"}
+    )
 
 
 def lines(path):
@@ -163,7 +165,7 @@ def test_tables_must_be_whole_and_in_order(tmp_path):
 
 
 def test_unknown_sources_are_named_with_the_known_ones(tmp_path):
-    with pytest.raises(SourceError, match=r"'wikipedia'.*stackexchange, twin"):
+    with pytest.raises(SourceError, match=r"'wikipedia'.*bird, neo4j, stackexchange, twin"):
         graph.build("wikipedia", 1.0, 0, "", tmp_path / "g")
 
 

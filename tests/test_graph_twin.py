@@ -7,10 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from lib.graph import twin
-from lib.graph.tables import TABLES, SourceError
+from lib.graph import mapping, twin
+from lib.graph.tables import SourceError
 from lib.graph.twin_plan import SIZES, sizes
 
+TABLES = {name: table.columns for name, table in mapping.community().tables.items()}
 DEFAULT = 0.015
 
 

@@ -237,15 +237,15 @@ async def _verified(uri: str, query: str, ordered: bool, shared: frozenset[str] 
 
 @given(st.lists(st.integers(), unique=True, max_size=60), st.integers(0, 99))
 def test_a_pool_is_split_into_disjoint_parts_and_no_part_of_three_is_empty(found, seed):
-    parts = pools_of._shuffled("tag", found, seed)
+    parts = pools_of.shuffled("tag", found, seed)
     assert sorted(v for pool in parts.values() for v in pool) == sorted(found)
     assert len(found) < 3 or all(parts.values())
-    assert len(found) < 20 or parts != pools_of._shuffled("tag", found, seed + 1)
+    assert len(found) < 20 or parts != pools_of.shuffled("tag", found, seed + 1)
 
 
 def test_values_that_would_break_a_query_or_name_two_things_are_left_out_and_counted():
     found = [("Ann", 1), ("Bo'b", 1), ("Zoë", 1), ("Two", 2), ("x" * 41, 1), ("A AND B", 1), ("{slot}", 1), ("a  b", 1)]
-    fit, reasons = pools_of._fit("name", found)
+    fit, reasons = pools_of.fit("name", found)
     assert fit == ["Ann"]
     assert sum(reasons.values()) == 7 and reasons["shared by several users"] == 1
 

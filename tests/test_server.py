@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import neo4j
 import pytest
@@ -95,7 +94,6 @@ def test_a_loader_killed_halfway_is_never_taken_for_a_store(scratch, tmp_path):
     code = f"from pathlib import Path\nfrom lib.graph import server\nwith server.running(Path({str(folder)!r}), Path({str(scratch)!r})): pass"
     loader = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE)
     store = scratch / "neo4j" / load.fingerprint(folder)
-    pid_file = Path(f"{store}.loading") / "run" / "java.pid"
     deadline = time.monotonic() + 60
     seen = b""
     while b"loading the graph" not in seen and time.monotonic() < deadline:
@@ -103,8 +101,7 @@ def test_a_loader_killed_halfway_is_never_taken_for_a_store(scratch, tmp_path):
     loader.kill()
     loader.wait()
     loader.stderr.close()
-    assert gone(int(pid_file.read_text()), server.LOADER_PATIENCE + 20)  # it may be writing its archive
-    assert not store.exists()
+    assert not store.exists()  # the importer may still be at it; the next one waits for it, and starts over
     with server.running(folder, scratch) as uri:
         load.load(uri, folder)  # whole, or it would raise
     assert store.is_dir()

@@ -75,6 +75,7 @@ def test_the_sources_that_settings_allow_are_those_that_exist(tmp_path: Path):
         ("agent.max_trajectory_tokens", 10**6, "must be at most model.context"),
         ("run", "My run", "run = 'My run' names a folder"),
         ("graph.source", "stackexchange", "graph.path = '' must name the folder of XML files"),
+        ("graph.source", "bird", "graph.path = '' must name the SQLite file that source bird reads"),
         ("test", None, "test is None; it must hold keys with values"),
     ],
 )

@@ -6,37 +6,55 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lib.graph.model import build_model, schema_text
+from lib.graph.model import build_model
 from lib.graph.model import read_schema as schema
-from lib.graph.tables import SourceError, Tables
+from lib.graph.prompt import schema_text
+from lib.graph.tables import SourceError
 
 __all__ = ["SourceError", "build", "schema", "schema_text", "sources"]
 
 
-def _twin(scale: float, seed: int, path: str) -> Tables:
+def _twin(scale: float, seed: int, path: str, out: Path) -> dict[str, Any]:
     from lib.graph.twin import tables
 
-    return tables(scale, seed)
+    return build_model(tables(scale, seed), out, {"source": "twin", "scale": scale, "seed": seed})
 
 
-def _stackexchange(scale: float, seed: int, path: str) -> Tables:
+def _bird(scale: float, seed: int, path: str, out: Path) -> dict[str, Any]:
+    from lib.graph.sqlite import tables
+
+    mapping, rows = tables(Path(path))
+    return build_model(rows, out, {"source": "bird"}, mapping)
+
+
+def _stackexchange(scale: float, seed: int, path: str, out: Path) -> dict[str, Any]:
     from lib.graph.stackexchange import tables
 
-    return tables(Path(path))
+    return build_model(tables(Path(path)), out, {"source": "stackexchange"})
 
 
-# A new source is one function (scale, seed, path) that yields the eight tables of lib/graph/tables.py.
-sources: dict[str, Callable[[float, int, str], Tables]] = {"twin": _twin, "stackexchange": _stackexchange}
+def _neo4j(scale: float, seed: int, path: str, out: Path) -> dict[str, Any]:
+    from lib.graph.running import describe
+
+    return describe(out)
+
+
+# A new source is one function that fills folder `out` and returns the counts: tables and a mapping, or a schema.
+sources: dict[str, Callable[[float, int, str, Path], dict[str, Any]]] = {
+    "twin": _twin,
+    "bird": _bird,
+    "stackexchange": _stackexchange,
+    "neo4j": _neo4j,
+}
 
 
 def build(source: str, scale: float, seed: int, path: str, out: Path) -> dict[str, Any]:
     """Make the graph's files in folder `out` (nodes/, relationships/, counts.json, schema.json) and return the counts.
 
+    Source neo4j has no rows of its own: its folder says what the running database holds.
+
     Raises SourceError for an unknown source or unreadable data, ModelError where the tables don't fit together.
     """
     if source not in sources:
         raise SourceError(f"graph.source = {source!r} is unknown; known: {', '.join(sorted(sources))}")
-    about: dict[str, Any] = {"source": source}
-    if source == "twin":
-        about |= {"scale": scale, "seed": seed}
-    return build_model(sources[source](scale, seed, path), out, about)
+    return sources[source](scale, seed, path, out)

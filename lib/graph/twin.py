@@ -29,6 +29,8 @@ ORPHANS = {
     "lost tag": 0.004,
     "accepted": 0.002,
 }
+# Shares of what is amiss are those of small sites, or some of it would be found in none; BIRD's file has hardly any.
+ALL_AMISS_UP_TO = 0.05  # scale; above, the number stays and the share falls
 
 
 def tables(scale: float, seed: int) -> Tables:
@@ -51,6 +53,9 @@ def _text(seconds: int) -> str:
 
 
 class _Site(Plan):
+    def amiss(self, share: float) -> float:
+        return share * min(1.0, ALL_AMISS_UP_TO / self.scale)
+
     def user_rows(self) -> Iterator[Row]:
         draw, n, posts = self.draw("users"), self.n["users"], self.posts
         prose = Prose(draw)
@@ -146,11 +151,11 @@ class _Site(Plan):
     def _question(self, draw: random.Random, p: int) -> Row:
         posts = self.posts
         names = [self.tag_names[t] for t in posts.tags[p]]
-        if draw.random() < ORPHANS["lost tag"]:
+        if draw.random() < self.amiss(ORPHANS["lost tag"]):
             names[-1] = draw.choice(self.lost_tags)
         accepted = posts.accepted[p]
         answer = None if accepted is None else posts.id[accepted]
-        if answer is not None and draw.random() < ORPHANS["accepted"]:
+        if answer is not None and draw.random() < self.amiss(ORPHANS["accepted"]):
             answer = self.missing_post(draw)
         score = max(0, posts.score[p])
         return {
@@ -174,7 +179,7 @@ class _Site(Plan):
             gone = draw.random() < 0.0163
             yield {
                 "Id": id_,
-                "PostId": self.missing_post(draw) if draw.random() < ORPHANS["comments"] else posts.id[p],
+                "PostId": self.missing_post(draw) if draw.random() < self.amiss(ORPHANS["comments"]) else posts.id[p],
                 "Score": min(int(0.45 * tail(draw, 1.25)), 90),
                 "Text": prose.remark(),
                 "CreationDate": _text(time),
@@ -197,7 +202,7 @@ class _Site(Plan):
         for id_, (time, kind, p) in zip(ids(draw, len(planned), 1, 1.118), planned, strict=True):
             yield {
                 "Id": id_,
-                "PostId": self.missing_post(draw) if draw.random() < ORPHANS["votes"] else posts.id[p],
+                "PostId": self.missing_post(draw) if draw.random() < self.amiss(ORPHANS["votes"]) else posts.id[p],
                 "VoteTypeId": kind,
                 "CreationDate": _text(time)[:10],
                 "UserId": self.user_ids[self.user(draw, self.edits, time)] if kind in (5, 8) else None,
@@ -238,7 +243,9 @@ class _Site(Plan):
                 "Id": id_,
                 "CreationDate": _text(time),
                 "PostId": posts.id[p],
-                "RelatedPostId": self.missing_post(draw) if draw.random() < ORPHANS["postLinks"] else posts.id[q],
+                "RelatedPostId": self.missing_post(draw)
+                if draw.random() < self.amiss(ORPHANS["postLinks"])
+                else posts.id[q],
                 "LinkTypeId": 3 if draw.random() < 0.14 else 1,
             }
 
@@ -264,11 +271,13 @@ class _Site(Plan):
                 last, guid = (time, p), prose.guid()
             first = kind in (1, 2, 3)
             user = posts.owner[p] if first or draw.random() < 0.5 else self.user(draw, self.edits, time)
-            gone = draw.random() < (0.02 if first else 0.16)
+            gone = draw.random() < (0.02 if first else 0.14 + self.amiss(0.02))
             yield {
                 "Id": id_,
                 "PostHistoryTypeId": kind,
-                "PostId": self.missing_post(draw) if draw.random() < ORPHANS["postHistory"] else posts.id[p],
+                "PostId": self.missing_post(draw)
+                if draw.random() < self.amiss(ORPHANS["postHistory"])
+                else posts.id[p],
                 "RevisionGUID": guid,
                 "CreationDate": _text(time),
                 "UserId": None if gone else self.user_ids[user],

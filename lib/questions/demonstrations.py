@@ -20,7 +20,7 @@ from lib.settings import ColdStart
 Slots = dict[str, Any]
 SLOT = re.compile(r"\{(\w+)\}")
 
-# What is returned beside or instead of a thing's usual name.
+# What is returned beside or instead of a thing's usual name; things of another graph are spared these mistakes.
 KEY = {"User": "userId", "Question": "postId", "Answer": "postId", "Post": "postId", "Comment": "commentId",
        "Vote": "voteId", "PostHistory": "postHistoryId", "Tag": "tagId", "Badge": "name"}  # fmt: skip
 COMPANION = {"User": "reputation", "Question": "score", "Answer": "score", "Post": "score", "Comment": "score",
@@ -74,7 +74,7 @@ def _extra_column(q: str, p: Parts) -> list[str]:
     out = []
     for item in p.items:
         m = re.fullmatch(r"(\w)\.(\w+)", item)
-        if m and m[1] in p.labels:
+        if m and p.labels.get(m[1]) in COMPANION:
             extra = f"{m[1]}.{COMPANION[p.labels[m[1]]]}"
             if extra not in p.items:
                 out.append(p.text(items=(*p.items, extra)))
@@ -83,7 +83,7 @@ def _extra_column(q: str, p: Parts) -> list[str]:
 
 def _wrong_column(q: str, p: Parts) -> list[str]:
     m = re.fullmatch(r"(\w)\.(\w+)", p.items[0])
-    if m is None or m[1] not in p.labels:
+    if m is None or p.labels.get(m[1]) not in COMPANION:
         return []
     label = p.labels[m[1]]
     other = COMPANION[label] if m[2] == KEY[label] else KEY[label]
@@ -108,7 +108,8 @@ def _rows_for_count(q: str, p: Parts) -> list[str]:
         return []
     counted = re.search(r"(\w)\.", p.items[0])
     variable = counted[1] if counted else next(reversed(p.labels))
-    return [p.text(items=(f"{variable}.{KEY[p.labels[variable]]}",))]
+    key = KEY.get(p.labels[variable])
+    return [p.text(items=(f"{variable}.{key}",))] if key else []
 
 
 def _condition_lost(q: str, p: Parts) -> list[str]:

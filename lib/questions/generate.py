@@ -14,7 +14,10 @@ from tqdm import tqdm
 
 from lib import loop
 from lib.files import write_json, write_jsonl
+from lib.graph import mapping
+from lib.graph.model import read_schema
 from lib.graph.query import Reader
+from lib.questions import any_schema
 from lib.questions.demonstrations import fill
 from lib.questions.draw import Slots, anchors, candidates
 from lib.questions.leaks import leaks, vocabulary
@@ -36,26 +39,33 @@ TRIVIAL = (8, 16)  # instances looked at before a structure is called trivial: m
 Line = dict[str, Any]
 
 
-def generate(uri: str, settings: dict[str, Any], seed: int, out: Path) -> dict[str, Any]:
+def generate(uri: str, settings: dict[str, Any], seed: int, out: Path, graph: Path | None = None) -> dict[str, Any]:
     """Write train, dev, held_out_instances, held_out_structures and demonstrations (.jsonl) and summary.json to `out`.
 
-    settings: how many of each of these five, by name. The same graph, settings and seed give the same bytes. Where a
+    settings: how many of each of these five, by name. graph: folder of the graph behind `uri`; one that isn't a
+    community's is asked about in structures made from its schema. The same graph, settings and seed give the same bytes. Where a
     structure can't be filled as often as wanted, others take its place if they can; the summary counts it all, and is
     returned.
 
     Raises ValueError for a graph that fills no structure for training, lib.graph.query.Unavailable for a lost database.
     """
-    return loop.run(_generate(uri, settings, seed, Path(out)))
+    foreign = None if graph is None or mapping.of(graph) is mapping.community() else read_schema(graph)
+    return loop.run(_generate(uri, settings, seed, Path(out), foreign))
 
 
-async def _generate(uri: str, settings: dict[str, Any], seed: int, out: Path) -> dict[str, Any]:
+async def _generate(
+    uri: str, settings: dict[str, Any], seed: int, out: Path, schema: dict[str, Any] | None
+) -> dict[str, Any]:
     # Looking values up may take as long as it takes: there is no question without them, on a busy machine either.
     lookup, reader = Reader(uri, at_once=8, timeout=600.0), Reader(uri)
     try:
-        pools = await read_pools(lookup, seed)
-        study = _Study(settings, seed, pools)
+        if schema is None:
+            study = _Study(settings, seed, await read_pools(lookup, seed), STRUCTURES)
+        else:
+            pools = await any_schema.read_pools(lookup, schema, seed)
+            study = _Study(settings, seed, pools, any_schema.structures(schema))
         with tqdm(desc="questions", total=study.needed()) as bar:
-            await study.open(lookup, Verifier(reader, pools.shared_names), bar)
+            await study.open(lookup, Verifier(reader, study.pools.shared_names), bar)
             await study.collect()
     finally:
         await lookup.close()
@@ -109,7 +119,8 @@ class _Supply:
 class _Study:
     """All supplies, and the lines that they become."""
 
-    def __init__(self, settings: dict[str, Any], seed: int, pools: Pools):
+    def __init__(self, settings: dict[str, Any], seed: int, pools: Pools, structures: tuple[Structure, ...]):
+        self.structures = structures
         self.wanted = {name: int(settings[name]) for name in (*SPLITS, "demonstrations")}
         self.seed, self.pools = seed, pools
         self.supplies: dict[str, list[_Supply]] = {split: [] for split in SPLITS}
@@ -117,7 +128,7 @@ class _Study:
 
     def needed(self) -> int:
         """Instances to verify, about: what training takes serves the demonstrations as well."""
-        trained = sum(not s.held_out for s in STRUCTURES)
+        trained = sum(not s.held_out for s in self.structures)
         return max(self.wanted["train"], self._demonstrated(trained) * trained) + sum(
             self.wanted[s] for s in SPLITS[1:]
         )
@@ -128,15 +139,15 @@ class _Study:
 
         Raises ValueError where none is left to train on.
         """
-        found = await asyncio.gather(*[anchors(s, lookup) for s in STRUCTURES])
-        for structure, connected in zip(STRUCTURES, found, strict=True):
+        found = await asyncio.gather(*[anchors(s, lookup) for s in self.structures])
+        for structure, connected in zip(self.structures, found, strict=True):
             for split in SPLITS:
                 if bool(structure.held_out) == (split == APART_SET):
                     rng = random.Random(f"{structure.id} {split} {self.seed}")
                     stream = candidates(structure, connected, self.pools, PART[split], rng)
                     self.supplies[split].append(_Supply(structure, split, stream, verifier, bar))
         first = [*self.supplies["train"], *self.supplies[APART_SET]]
-        look = min(max(TRIVIAL[0], max(self.wanted.values()) // len(STRUCTURES)), TRIVIAL[1])
+        look = min(max(TRIVIAL[0], max(self.wanted.values()) // len(self.structures)), TRIVIAL[1])
         await asyncio.gather(*[s.grow(look) for s in first])
         self.dropped = {s.structure.id: why for s in first if (why := _useless(s))}
         for split in SPLITS:
@@ -241,21 +252,21 @@ def _summary(study: _Study, files: dict[str, list[Line]]) -> dict[str, Any]:
     """What was made, what was rejected by which rule, and what the splits have in common."""
     evaluation = [q for split in SPLITS[1:] for q in files[split]]
     everything = [q for split in SPLITS for q in files[split]]
-    by_id = {s.id for s in STRUCTURES if "question" in s.slots.values()}
+    by_id = {s.id for s in study.structures if "question" in s.slots.values()}
     rejected: Counter[str] = sum((s.rejected for s in study.all()), Counter())
     return {
         "counts": {name: len(lines) for name, lines in files.items()},
         "wanted": study.wanted,
         "hops": {name: _count(lines, "hops") for name, lines in files.items()},
-        "structures": {s.id: _about(s, study, files) for s in STRUCTURES},
+        "structures": {s.id: _about(s, study, files) for s in study.structures},
         "dropped structures": study.dropped,
         "rejected": dict(sorted(rejected.items())),
         "values": study.pools.sizes(),
         "values left out": study.pools.left_out,
         "share naming ids": round(sum(q["structure"] in by_id for q in everything) / len(everything), 4),
         "different demonstrations": len({q["question"] for q in files["demonstrations"]}),
-        "vocabulary": vocabulary(STRUCTURES),
-        "leaks": leaks(STRUCTURES, files["train"] + files["demonstrations"], evaluation),
+        "vocabulary": vocabulary(study.structures),
+        "leaks": leaks(study.structures, files["train"] + files["demonstrations"], evaluation),
     }
 
 

@@ -71,20 +71,20 @@ async def read_pools(reader: Reader, seed: int) -> Pools:
     shared: frozenset[str] = frozenset()
     for kind, query in TEXTS.items():
         found = await everything(reader, query)
-        fit, reasons = _fit(kind, [(v, n) for v, n in found if v is not None])
+        usable, reasons = fit(kind, [(v, n) for v, n in found if v is not None])
         if kind == "name":
             shared = frozenset(v for v, n in found if n > 1)
-        values[kind], left_out[kind] = _shuffled(kind, fit, seed), reasons
+        values[kind], left_out[kind] = shuffled(kind, usable, seed), reasons
     for kind, query in OTHERS.items():
-        values[kind] = _shuffled(kind, [v for v, _ in await everything(reader, query) if v is not None], seed)
+        values[kind] = shuffled(kind, [v for v, _ in await everything(reader, query) if v is not None], seed)
     titles = [v for v, _ in await everything(reader, TITLES) if v is not None]
-    values["word"] = _shuffled("word", _words(titles), seed)
+    values["word"] = shuffled("word", _words(titles), seed)
     tags = [v for pool in values["tag"].values() for v in pool]
-    values["prefix"] = _shuffled("prefix", sorted({t[:2] for t in tags if re.match("[a-z]{3}", t)}), seed)
-    values["count"] = _by_residue(COUNTS)
-    values["score"] = _by_residue(range(_quantile(await everything(reader, SCORES), 0.99) + 1))
+    values["prefix"] = shuffled("prefix", sorted({t[:2] for t in tags if re.match("[a-z]{3}", t)}), seed)
+    values["count"] = by_residue(COUNTS)
+    values["score"] = by_residue(range(_quantile(await everything(reader, SCORES), 0.99) + 1))
     most = _quantile(await everything(reader, REPUTATIONS), 0.99)
-    values["reputation"] = _by_residue(n * 10**k for k in range(6) for n in range(10, 100) if n * 10**k <= most)
+    values["reputation"] = by_residue(n * 10**k for k in range(6) for n in range(10, 100) if n * 10**k <= most)
     return Pools(values, shared, left_out)
 
 
@@ -99,9 +99,9 @@ async def everything(reader: Reader, query: str) -> list[list[Any]]:
             return rows
 
 
-def _fit(kind: str, found: list[tuple[str, int]]) -> tuple[list[str], dict[str, int]]:
+def fit(kind: str, found: list[tuple[str, int]]) -> tuple[list[str], dict[str, int]]:
     """Values that name one thing and can stand in a question and between a query's quotes as they are."""
-    fit, reasons = [], Counter[str]()
+    usable, reasons = [], Counter[str]()
     for value, n in found:
         if kind == "name" and n > 1:
             reasons["shared by several users"] += 1
@@ -112,8 +112,8 @@ def _fit(kind: str, found: list[tuple[str, int]]) -> tuple[list[str], dict[str, 
         elif len(value) > LONGEST_VALUE:
             reasons["too long"] += 1
         else:
-            fit.append(value)
-    return fit, dict(sorted(reasons.items()))
+            usable.append(value)
+    return usable, dict(sorted(reasons.items()))
 
 
 def _words(titles: list[str]) -> list[str]:
@@ -122,7 +122,7 @@ def _words(titles: list[str]) -> list[str]:
     return sorted(w for w, n in seen.items() if 3 <= n <= max(3, COMMON * len(titles)))
 
 
-def _shuffled(kind: str, values: list[Any], seed: int) -> dict[str, list[Any]]:
+def shuffled(kind: str, values: list[Any], seed: int) -> dict[str, list[Any]]:
     """65% to train, 10% to dev, the rest held out; each part gets one of three values or more."""
     values = list(values)
     random.Random(f"pool {kind} {seed}").shuffle(values)
@@ -132,7 +132,7 @@ def _shuffled(kind: str, values: list[Any], seed: int) -> dict[str, list[Any]]:
     return {"train": values[:train], "dev": values[train : train + dev], "held_out": values[train + dev :]}
 
 
-def _by_residue(numbers: Iterable[int]) -> dict[str, list[Any]]:
+def by_residue(numbers: Iterable[int]) -> dict[str, list[Any]]:
     parts: dict[str, list[Any]] = {part: [] for part in PARTS}
     for n in numbers:
         parts[RESIDUES[int(str(n)[:2]) % 5]].append(n)

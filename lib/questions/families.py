@@ -1,0 +1,177 @@
+"""Families of structures for any schema, as plain data: a query with letters for names, and eight ways to ask it."""
+
+from __future__ import annotations
+
+# Family: query and eight wordings. A, B, C are labels, N, M, O their naming properties, P a number, R and S types; in the
+# wordings labels and properties are words, <As> is a plural, <r> and <s> the words of a type.
+FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "property": (
+        "MATCH (a:<A>) WHERE a.<N> = '{a}' RETURN a.<P>",
+        (
+            "What is the <p> of the <a> {a}?",
+            "Tell me the <p> of the <a> {a}.",
+            "Show the <p> that the <a> {a} has.",
+            "Which <p> does the <a> {a} have?",
+            "I want to know the <p> of the <a> {a}.",
+            "Please show the <p> of the <a> {a}.",
+            "For the <a> {a}, what is the <p>?",
+            "Tell me which <p> the <a> {a} has.",
+        ),
+    ),
+    "count above": (
+        "MATCH (a:<A>) WHERE a.<P> > {p} RETURN count(*)",
+        (
+            "How many <as> have a <p> above {p}?",
+            "Count the <as> with a <p> of more than {p}.",
+            "What is the number of <as> with a <p> over {p}?",
+            "Tell me how many <as> have more than {p} as <p>.",
+            "I want to know the number of <as> whose <p> is above {p}.",
+            "Please count the <as> whose <p> is over {p}.",
+            "For how many <as> is the <p> above {p}?",
+            "Show the number of <as> with more than {p} as <p>.",
+        ),
+    ),
+    "highest": (
+        "MATCH (a:<A>) WHERE a.<P> IS NOT NULL RETURN a.<N> ORDER BY a.<P> DESC LIMIT {count}",
+        (
+            "Which {count} <as> have the highest <p>?",
+            "List the {count} <as> with the highest <p>.",
+            "Show the {count} <as> whose <p> is the highest.",
+            "What are the {count} <as> with the highest <p>?",
+            "I want to know the {count} <as> whose <p> is highest.",
+            "Please list the {count} <as> that have the highest <p>.",
+            "Tell me which {count} <as> have the highest <p>.",
+            "For which {count} <as> is the <p> the highest?",
+        ),
+    ),
+    "neighbours": (
+        "MATCH (a:<A>)<R>(b:<B>) WHERE a.<N> = '{a}' RETURN b.<M>",
+        (
+            "Which <bs> does the <a> {a} have as <r>?",
+            "List the <bs> that the <a> {a} has as <r>.",
+            "Show the <r> <bs> of the <a> {a}.",
+            "What are the <bs> of the <a> {a} for <r>?",
+            "Tell me the <bs> of the <a> {a} as <r>.",
+            "Please list the <r> <bs> of the <a> {a}.",
+            "For the <a> {a}, which <bs> are the <r>?",
+            "I want to know which <bs> the <a> {a} has for <r>.",
+        ),
+    ),
+    "count of neighbours": (
+        "MATCH (a:<A>)<R>(b:<B>) WHERE b.<M> = '{b}' RETURN count(*)",
+        (
+            "How many <as> have the <b> {b} as <r>?",
+            "Count the <as> with the <b> {b} as <r>.",
+            "What is the number of <as> that have <b> {b} for <r>?",
+            "Tell me how many <as> have the <r> <b> {b}.",
+            "I want to know the number of <as> with the <r> <b> {b}.",
+            "Please count the <as> that have the <r> <b> {b}.",
+            "For how many <as> is the <b> {b} the <r>?",
+            "Show the number of <as> with <b> {b} for <r>.",
+        ),
+    ),
+    "neighbours above": (
+        "MATCH (a:<A>)<R>(b:<B>) WHERE b.<M> = '{b}' AND a.<P> > {p} RETURN a.<N>",
+        (
+            "Which <as> with the <b> {b} as <r> have a <p> above {p}?",
+            "List the <as> that have <b> {b} for <r> and a <p> over {p}.",
+            "Show the <as> with more than {p} as <p> and the <r> <b> {b}.",
+            "What are the <as> with a <p> above {p} and the <b> {b} as <r>?",
+            "Tell me which <as> have the <r> <b> {b} and a <p> of more than {p}.",
+            "Please list the <as> with a <p> over {p} and <b> {b} for <r>.",
+            "For the <r> <b> {b}, which <as> have a <p> above {p}?",
+            "I want to know which <as> with <r> <b> {b} have more than {p} as <p>.",
+        ),
+    ),
+    "most": (
+        "MATCH (a:<A>)<R>(b:<B>) RETURN b.<M>, count(*) ORDER BY count(*) DESC LIMIT {count}",
+        (
+            "Which {count} <bs> have the most <as> as <r>, and how many?",
+            "List the {count} <bs> with the most <as> for <r> and the number of <as>.",
+            "Show the {count} most common <r> <bs> of <as> and how many <as> have each.",
+            "What are the {count} <bs> that most <as> have as <r>, and how many is that?",
+            "Tell me the {count} most common <bs> of <as> for <r> and the number of each.",
+            "Please list the {count} <r> <bs> of the most <as>, and how many have each.",
+            "For <r>, which {count} <bs> are most common, and how many <as> have each?",
+            "I want to know the {count} <r> <bs> that most <as> have and the number of each.",
+        ),
+    ),
+    "average": (
+        "MATCH (a:<A>)<R>(b:<B>) WHERE b.<M> = '{b}' RETURN avg(a.<P>)",
+        (
+            "What is the average <p> of the <as> with the <b> {b} as <r>?",
+            "Tell me the average <p> of <as> that have <b> {b} for <r>.",
+            "Show the average <p> for the <as> with the <r> <b> {b}.",
+            "Which average <p> do the <as> with the <b> {b} as <r> have?",
+            "I want to know the average <p> of <as> with the <r> <b> {b}.",
+            "Please show the average <p> of <as> with the <b> {b} for <r>.",
+            "For the <as> with <r> <b> {b}, what is the average <p>?",
+            "Tell me which average <p> the <as> with <b> {b} as <r> have.",
+        ),
+    ),
+    "highest of neighbours": (
+        "MATCH (a:<A>)<R>(b:<B>) WHERE b.<M> = '{b}' AND a.<P> IS NOT NULL RETURN a.<N> ORDER BY a.<P> DESC LIMIT 1",
+        (
+            "Which <a> with the <b> {b} as <r> has the highest <p>?",
+            "Tell me the <a> with the highest <p> that has <b> {b} for <r>.",
+            "Show the <a> whose <p> is the highest of those with the <r> <b> {b}.",
+            "What is the <a> with the <r> <b> {b} and the highest <p>?",
+            "I want to know which <a> of the <b> {b} as <r> has the highest <p>.",
+            "Please show the <a> with the highest <p> and the <r> <b> {b}.",
+            "For the <b> {b} as <r>, which <a> has the highest <p>?",
+            "Of the <as> with <r> <b> {b}, which has the highest <p>?",
+        ),
+    ),
+    "relationship above": (
+        "MATCH (a:<A>)<R>(b:<B>) WHERE b.<M> = '{b}' AND r.<Q> > {q} RETURN a.<N>",
+        (
+            "Which <as> have the <b> {b} as <r> with a <q> above {q}?",
+            "List the <as> with more than {q} as <q> for the <r> <b> {b}.",
+            "Show the <as> whose <q> for the <b> {b} is over {q}.",
+            "What are the <as> with a <q> of more than {q} for <b> {b}?",
+            "Tell me which <as> have a <q> over {q} for the <r> <b> {b}.",
+            "Please list the <as> whose <q> for <b> {b} is above {q}.",
+            "For the <b> {b}, which <as> have a <q> above {q}?",
+            "I want to know the <as> that have more than {q} as <q> for <b> {b}.",
+        ),
+    ),
+    "two hops": (
+        "MATCH (b:<B>)<L>(a:<A>)<S>(c:<C>) WHERE b.<M> = '{b}' RETURN DISTINCT c.<O>",
+        (
+            "Which <cs> do <as> with the <b> {b} as <r> have as <s>?",
+            "List the <s> <cs> of the <as> that have <b> {b} for <r>.",
+            "Show the <cs> that <as> with the <r> <b> {b} have as <s>.",
+            "What are the <s> <cs> of <as> with the <b> {b} as <r>?",
+            "Tell me the <cs> that are the <s> of <as> with <b> {b} for <r>.",
+            "Please list the <cs> that <as> with <r> <b> {b} have for <s>.",
+            "For <as> with the <r> <b> {b}, which <cs> are the <s>?",
+            "I want to know which <s> <cs> the <as> of <b> {b} as <r> have.",
+        ),
+    ),
+    "count over two hops": (
+        "MATCH (b:<B>)<L>(a:<A>)<S>(c:<C>) WHERE b.<M> = '{b}' AND c.<O> = '{c}' RETURN count(*)",
+        (
+            "How many <as> have the <b> {b} as <r> and the <c> {c} as <s>?",
+            "Count the <as> with <b> {b} for <r> and <c> {c} for <s>.",
+            "What is the number of <as> with the <r> <b> {b} and the <s> <c> {c}?",
+            "Tell me how many <as> with the <s> <c> {c} have the <r> <b> {b}.",
+            "I want to know the number of <as> with <c> {c} as <s> and <b> {b} as <r>.",
+            "Please count the <as> with the <s> <c> {c} and <b> {b} for <r>.",
+            "For how many <as> is <b> {b} the <r> and <c> {c} the <s>?",
+            "Show how many <as> that have the <c> {c} for <s> have <r> <b> {b}.",
+        ),
+    ),
+    "names over two hops": (
+        "MATCH (b:<B>)<L>(a:<A>)<S>(c:<C>) WHERE b.<M> = '{b}' AND c.<O> = '{c}' RETURN a.<N>",
+        (
+            "Which <as> have the <b> {b} as <r> and the <c> {c} as <s>?",
+            "List the <as> with <b> {b} for <r> and <c> {c} for <s>.",
+            "Show the <as> with the <r> <b> {b} and the <s> <c> {c}.",
+            "What are the <as> that have the <s> <c> {c} and the <r> <b> {b}?",
+            "Tell me which <as> with <c> {c} as <s> have <b> {b} as <r>.",
+            "Please list the <as> with the <s> <c> {c} and <b> {b} for <r>.",
+            "For the <r> <b> {b} and the <s> <c> {c}, which are the <as>?",
+            "I want to know which <as> that have <c> {c} for <s> have the <r> <b> {b}.",
+        ),
+    ),
+}
