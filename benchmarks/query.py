@@ -176,11 +176,15 @@ async def soak(uri: str, reads: Sequence[str], count: int, bad: int, seed: int =
         await asyncio.gather(*[worker() for _ in range(AT_ONCE)])
     report = reader.report()
     await reader.close()
+    afterwards = Reader(uri)  # it waits for a server that the last hostile query has cost
+    await afterwards.run("RETURN 1", 1)
+    await afterwards.close()
     return {
         "seconds": round(time.monotonic() - started),
         "outcomes": {kind: dict(sorted(c.items())) for kind, c in sorted(outcomes.items())},
         "longest_seconds": {kind: round(max(s), 1) for kind, s in sorted(took.items())},
-        "wrong": wrong,
+        "wrong": len(wrong),
+        "first_wrong": wrong[:10],
         "peak_mb": {who: size >> 20 for who, size in peak.items()},
         "report": report,
     }

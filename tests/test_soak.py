@@ -12,7 +12,7 @@ from benchmarks.query import digest, soak
 def test_hostile_company_hurts_nobody(uri, reads):
     before, ours = digest(uri), psutil.Process().memory_info().rss >> 20
     found = asyncio.run(soak(uri, reads, 300, 12))
-    assert found["wrong"] == []
+    assert found["first_wrong"] == []
     assert found["outcomes"]["harmless"] == {"rows": 288}
     assert sum(sum(c.values()) for c in found["outcomes"].values()) == 300
     assert found["peak_mb"]["ours"] - ours < 500
