@@ -79,6 +79,14 @@ SERVER = [
     "MATCH (t:Tag) CALL db.labels() YIELD label CALL dbms.info() YIELD id RETURN id",
     "UNWIND [1, 2] AS i CALL (i) {{ RETURN i AS x }} IN 2 CONCURRENT TRANSACTIONS RETURN x",
 ]
+# Behind an expression, where a plain EXPLAIN doesn't look.
+HIDDEN = [
+    "RETURN [i IN [1] | COLLECT {{ CALL dbms.listConfig() YIELD name RETURN name }}] AS x",
+    "RETURN [i IN [1] | COLLECT {{ LOAD CSV FROM 'http://127.0.0.1:9/{n}' AS l RETURN l }}] AS x",
+    "RETURN CASE WHEN true THEN COLLECT {{ CALL dbms.listConnections() YIELD connectionId AS c RETURN c }} END AS x",
+    "MATCH (t:Tag) WHERE any(x IN [1] WHERE EXISTS {{ CALL tx.setMetaData({{a: {n}}}) RETURN 1 AS q }}) RETURN count(*)",
+    "RETURN reduce(s = 0, i IN [1] | s + COUNT {{ CALL dbms.killConnections(['bolt-{n}']) YIELD message RETURN 1 AS q }})",
+]
 PREFIXES = [
     "// a\rUSE neo4j MATCH (n) RETURN count(n)",
     "// a\rEXPLAIN MATCH (n) RETURN n",
@@ -107,7 +115,7 @@ PREFIXES = [
     "MATCH (n:Tag) RETURN n; MATCH (n:Tag) DELETE n",
     "RETURN {n}; RETURN 2",
 ]
-REFUSED = [*WRITES, *SCHEMA, *OUTSIDE, *SERVER, *PREFIXES]
+REFUSED = [*WRITES, *SCHEMA, *OUTSIDE, *SERVER, *HIDDEN, *PREFIXES]
 
 # Reads that no rule refuses: they have to be survived.
 LOOPS = [

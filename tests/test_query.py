@@ -11,6 +11,8 @@ from neo4j.exceptions import Neo4jError
 
 from benchmarks.query import digest
 from lib.graph import query, server
+from lib.graph.errors import one_line
+from lib.graph.literals import apart
 from lib.graph.query import CAP, HEAVIEST, QueryFailed, Reader, Refused, Rows, TimedOut, Unavailable
 from lib.graph.vet import LONGEST_QUERY
 from lib.graph.wire import weight
@@ -297,3 +299,12 @@ def test_first_come_first_served(uri):
             await reader.close()
 
     assert 15 <= asyncio.run(go()).index("single") <= 25
+
+
+def test_a_message_that_repeats_a_long_query_is_cut_before_it_is_searched():
+    started = time.process_time()
+    for name in ("a." * 10_000, "a/" * 10_000, " " * 20_000):
+        line = one_line(ValueError(f"Variable `{name}` not defined (line 1, column 8 (offset: 7))"))
+        assert line.endswith("(line 1, column 8 (offset: 7))") and len(line) <= 300
+    apart("RETURN 1 " + "/* " * 6_600)
+    assert time.process_time() - started < 0.5

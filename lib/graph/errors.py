@@ -85,11 +85,14 @@ def one_line(e: BaseException | None) -> str:
     """The server's code and the first line of what it says, with the position at its end however long it is."""
     text = (getattr(e, "message", None) or str(e)).strip()
     line = (text.splitlines() or [type(e).__name__])[0]
+    position = ""
+    if found := list(POSITION.finditer(line[-LONGEST_MESSAGE:])):
+        position = found[-1][0]
+        line = line[: line.rindex(position)]
+    line = line[: 4 * LONGEST_MESSAGE]  # it can repeat a whole query, over which the searches below would take seconds
     line = PATH.sub("(a path)", JAVA.sub("", line))
     code = getattr(e, "code", None)
-    head, position = f"{code}: {line}" if code else line, ""
-    if found := list(POSITION.finditer(head)):
-        head, position = head[: found[-1].start()], found[-1][0]
+    head = f"{code}: {line}" if code else line
     room = LONGEST_MESSAGE - len(position)
     return (head if len(head) <= room else head[: room - 3] + "...") + position
 

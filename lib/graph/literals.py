@@ -10,7 +10,7 @@ import re
 
 # Texts and comments are skipped as wholes, so that what looks like a value inside one is left alone.
 TOKEN = re.compile(
-    r"""(?P<text>'[^'\\]*'|"[^"\\]*")|(?P<other>'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`(?:``|[^`])*`|/\*.*?\*/|//[^\n\r]*|\$)"""
+    r"""(?P<text>'[^'\\]*'|"[^"\\]*")|(?P<other>'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`(?:``|[^`])*`|/\*.*?(?:\*/|\Z)|//[^\n\r]*|\$)"""
     r"""|(?P<number>(?<![\w.$])(?:0|[1-9]\d{0,14})(?![\w.]))|(?P<clause>\b(?:RETURN|WITH|UNWIND|CALL|USING|FINISH|LET|FILTER|NEXT)\b)""",
     re.IGNORECASE | re.DOTALL,
 )

@@ -56,7 +56,8 @@ LOOKS, PAUSE = 3, 1.0  # after that; what is still there at the last look, PAUSE
 OURS = 60.0  # seconds for questions of our own
 RETURNS_WITHIN = 90.0  # seconds that a restarted server may take
 REMEMBERED = 20_000  # verdicts
-EXPLAIN = "EXPLAIN "
+# With the plans inside expressions (`[x IN list | COLLECT { ... }]`), which are hidden otherwise, calls and all.
+EXPLAIN = "EXPLAIN CYPHER debug=renderNestedPlanExpressions "
 UNREADABLE = (
     f"A value is beyond what can be shown (lists in lists of more than {wire.DEEPEST} levels, years beyond 1 to 9999); "
     "return something simpler, or toString of it"
@@ -297,16 +298,23 @@ class Reader:
     async def _foreign_functions(self) -> frozenset[str]:
         """Functions that a user's own server has beyond its own; some of those there are reach the network."""
         listed = "SHOW FUNCTIONS YIELD name, isBuiltIn WHERE NOT isBuiltIn RETURN toLower(name)"
-        while self._foreign is None:
+        problem: Exception | None = None
+        for _ in range(LOOKS):
+            if self._foreign is not None:
+                return self._foreign
             try:
                 self._foreign = frozenset(row[0] for row in await self._ask(listed))
             except ClientError as e:
-                way_out = "let this user run SHOW FUNCTIONS and SHOW TRANSACTIONS"
-                raise Unavailable(
-                    f"The database at {self.uri} doesn't say what it can do ({one_line(e)}); {way_out}"
-                ) from e
-            except (Neo4jError, DriverError, OSError, TimeoutError):
+                problem = e
+                break
+            except (Neo4jError, DriverError, OSError, TimeoutError) as e:
+                problem = e
                 await self._return_of_the_server()
+        if self._foreign is None:
+            raise Unavailable(
+                f"The database at {self.uri} doesn't say what it can do ({one_line(problem)}); let this user run SHOW "
+                "FUNCTIONS and SHOW TRANSACTIONS"
+            ) from problem
         return self._foreign
 
     # ------------------------------------------------------------ when the server is in trouble
@@ -314,16 +322,19 @@ class Reader:
     async def _end(self, name: str) -> None:
         """A loop inside one expression heeds no limit: replace the server, unless it was merely slow to stop."""
         still = "SHOW TRANSACTIONS YIELD metaData WHERE metaData.query = $name RETURN count(*)"
+        before = _replaced[self.uri]
         for _ in range(LOOKS):
             await asyncio.sleep(PAUSE)
             try:
                 async with asyncio.timeout(LOOKS * PAUSE):
                     if not (await self._ask(still, name=name))[0][0]:
                         return
-            except TimeoutError:
-                pass  # too busy to say
-            except (Neo4jError, DriverError, OSError):
+            except (ServiceUnavailable, SessionExpired, ConnectionError):
                 return  # it fell over or was replaced meanwhile
+            except (Neo4jError, DriverError, OSError):  # a timeout, too
+                pass  # too busy to say, or without the memory to
+        if _replaced[self.uri] != before:
+            return  # because of another query: the loop went with it
         if server.replace(self.uri):
             _replaced[self.uri] += 1
             self.counts["servers replaced"] += 1

@@ -39,7 +39,7 @@ OPERATORS = re.compile(
     r"|(?:Bidirectional)?Repeat(?:Trail|Walk|Acyclic)?|Triadic\w+|Anti|Argument|AssertSame\w+|AtMostOneRow"
     r"|CacheProperties|CartesianProduct|Eager|EmptyResult|EmptyRow|ErrorPlan|Filter|NullifyMetadata|Optional"
     r"|PreserveOrder|ProduceResults?|ProjectEndpoints|Projection|RemoteBatchProperties\w*|Selection"
-    r"|(?:Partitioned)?Unwind(?:Collection)?"
+    r"|(?:Partitioned)?Unwind(?:Collection)?|NestedPlan\w+Expression"
 )
 REFUSALS = (
     (r"LoadCSV", "LOAD CSV is not allowed; the graph is all the data there is"),
@@ -50,7 +50,7 @@ REFUSALS = (
 # A name in any script, a text, a comment: enough to find words that are clauses. A text that never ends is one, too.
 TOKEN = re.compile(
     r"""(?P<blank>\s+|//[^\n\r]*|/\*.*?(?:\*/|\Z))|(?P<text>'(?:\\.|[^'\\])*(?:'|\Z)|"(?:\\.|[^"\\])*(?:"|\Z))"""
-    r"""|(?P<quoted>`(?:``|[^`])*(?:`|\Z))|(?P<number>\d[\w.]*)|(?P<word>\w+)|(?P<sign>.)""",
+    r"""|(?P<quoted>`(?:``|[^`])*(?:`|\Z))|(?P<number>\d\w*(?:\.\d\w*)?)|(?P<word>\w+)|(?P<sign>.)""",
     re.DOTALL,
 )
 ESCAPE = re.compile(r"\\(?:\\|u([0-9A-Fa-f]{4}))")
@@ -171,7 +171,7 @@ def _called(read: list[Token]) -> Iterator[str]:
     for token in read:
         if token.kind in ("word", "quoted"):
             name = (name if name.endswith(".") else "") + token.text.strip("`").lower()
-        elif token.text == "." and name:
+        elif token.text == "." and name and not name.endswith("."):  # two are a range, as in list[a..b]
             name += "."
         else:
             if token.text == "(" and name:
@@ -181,7 +181,9 @@ def _called(read: list[Token]) -> Iterator[str]:
 
 def _operators(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """(name, details) of every operator."""
-    if plan:
-        yield plan["operatorType"].split("@")[0].split("(")[0], str(plan.get("args", {}).get("Details", ""))
-    for child in plan.get("children", []):
-        yield from _operators(child)
+    left = [plan] if plan else []
+    while left:
+        operator = left.pop()
+        left += operator.get("children", [])
+        name = operator["operatorType"].split("@")[0].split("(")[0]
+        yield name, str(operator.get("args", {}).get("Details", ""))
