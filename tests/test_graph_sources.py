@@ -9,7 +9,7 @@ import pytest
 
 from lib import graph
 from lib.graph import mapping, server, twin
-from lib.graph.model import reconcile
+from lib.graph.model import build_model, reconcile
 from lib.graph.tables import SourceError
 from tests.bird_file import write
 from tests.conftest import DATA
@@ -176,6 +176,23 @@ tables:
         ("id: integer, name: text}}", "id: integer, na me: text}}", "'na me' can't be a label, type or property"),
         ("node: Person", "nodes: Person", "tables.people.nodes is unknown; allowed here"),
         ("tables:", "tables: [", "can't be read as a mapping"),
+        (
+            "node: Person",
+            "node: Person\n    unique: [nmae]",
+            "tables.people.unique names 'nmae', which is none of its other",
+        ),
+        (
+            "node: Person",
+            "node: Person\n    unique: [id]",
+            "tables.people.unique names 'id', which is none of its other",
+        ),
+        (
+            "node: Person",
+            "node: Person\n    several: {boss: '(a'}",
+            "people.several.boss = '\\(a' is no regular expression",
+        ),
+        ("node: Person", "node: Person\n    several: {boss: a}", "people.several.boss = 'a' needs a group"),
+        ("{home: '-[:LIVES_IN]->(Place)', boss: '<-[:LEADS]-(Person)'}", "home", "relationships = 'home'; write"),
     ],
 )
 def test_a_wrong_declaration_is_named(tmp_path, old, new, message):
@@ -185,6 +202,62 @@ def test_a_wrong_declaration_is_named(tmp_path, old, new, message):
     path.write_text(GOOD.replace(old, new, 1))
     with pytest.raises(SourceError, match=f"own.yaml.*{message}"):
         mapping.read(path)
+
+
+def test_a_part_left_empty_counts_as_not_there(tmp_path):
+    (tmp_path / "own.yaml").write_text("tables:\n  a:\n    node: A\n    key: {id: id}\n    columns: {id: integer}\n"
+                                       "    relationships:\nindexes:\n  range:\n")  # fmt: skip
+    assert mapping.read(tmp_path / "own.yaml").tables["a"].references == ()
+
+
+OWN = """
+tables:
+  posts:
+    node: Post
+    key: {id: postId}
+    labels: {kind: {1: Question}}
+    columns: {id: integer, kind: integer, at: datetime, related: text}
+    relationships: {related: '-[:RELATED]->(Post)'}
+    several: {related: '<([^<>]+)>'}
+  views:
+    relationship: (page)-[:SHOWS]->(post)
+    ends: {page: Page, post: Question}
+    values: {page: number}
+    columns: {page: integer, post: integer}
+"""
+
+
+def own_graph(tmp_path, **tables):
+    (tmp_path / "own.yaml").write_text(OWN)
+    return build_model(
+        iter(tables.items()), tmp_path / "graph", {"source": "test"}, mapping.read(tmp_path / "own.yaml")
+    )
+
+
+def test_an_end_may_be_a_second_label(tmp_path):
+    posts = [{"id": 1, "kind": 1}, {"id": 2}]
+    views = [{"page": 0, "post": 1}, {"page": 5, "post": 2}, {"page": 5, "post": 3}]
+    account = own_graph(tmp_path, posts=posts, views=views)["keys"]["views.post"]
+    assert (account["relationships"], account["wrong_kind"], account["orphaned"]) == (1, 1, 1)
+    assert (tmp_path / "graph" / "relationships" / "SHOWS.csv").read_text().splitlines()[1:] == [
+        "0,1"
+    ]  # zero is a value
+
+
+def test_several_keys_in_a_column_are_of_the_other_key_s_kind(tmp_path):
+    posts = [{"id": 1, "related": "<2><02><9><x>"}, {"id": 2}]
+    counts = own_graph(tmp_path, posts=posts, views=[])
+    account = counts["keys"]["posts.related"]
+    assert (account["relationships"], account["repeated"], account["orphaned"]) == (1, 1, 1)
+    assert counts["unreadable"] == {"posts.related": {"count": 1, "first_ids": [1]}}
+    assert (tmp_path / "graph" / "relationships" / "RELATED.csv").read_text().splitlines()[1:] == ["1,2"]
+
+
+def test_a_time_outside_of_the_calendar_is_counted(tmp_path):
+    posts = [{"id": 1, "at": "0001-01-01 00:00:00+02:00"}, {"id": 2, "at": "9999-12-31 23:59:59-02:00"}]
+    counts = own_graph(tmp_path, posts=posts, views=[])
+    assert counts["unreadable"] == {"posts.at": {"count": 2, "first_ids": [1, 2]}}
+    assert counts["nodes"] == 2
 
 
 def test_a_declaration_beside_the_file_wins(tmp_path):

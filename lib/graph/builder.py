@@ -95,7 +95,7 @@ class Builder:
         for number, row in enumerate(rows, 1):
             count["rows"] += 1
             key = number if table.key is None else self._parse(table, table.key, row.get(table.key), None)
-            if key is None or (needed and not all(row.get(column) for column in needed)):
+            if key is None or any(row.get(column) in (None, "") for column in needed):
                 count["without_key"] += 1
             elif key in keys or (unique and any(row[column] in others[column] for column in unique)):
                 count["duplicates"] += 1
@@ -119,7 +119,9 @@ class Builder:
         labelled_at = columns.index(table.labelled_by) + 1 if table.labelled_by else 0
         known, summed = self.ids.get(label), f"{label}.{names[0]}" if kinds[0] == "integer" else None
         others = [
-            (self.by[label, table.properties[c]], c) for c in table.unique if (label, table.properties[c]) in self.by
+            (self.by[label, table.properties[c]], columns.index(c) + 1)
+            for c in table.unique
+            if (label, table.properties[c]) in self.by
         ]
         follow = [(reference.column, self._follower(table, reference)) for reference in table.references]
 
@@ -143,8 +145,8 @@ class Builder:
                 self.sums[summed] += key
             if known is not None:
                 known[key] = finest
-            for by, column in others:
-                by[row[column]] = key
+            for by, place in others:
+                by[values[place]] = key
             for column, to in follow:
                 value = row.get(column)
                 if value is not None and value != "":
@@ -163,7 +165,7 @@ class Builder:
         rows are known that it may lead to."""
         account = self._account(f"{table.name}.{reference.column}", reference.type)
         connect = self._connector(reference, account)
-        wait = self.mapping.base[reference.other] in self.unfinished
+        wait, kind = self.mapping.base[reference.other] in self.unfinished, self.mapping.kind(reference)
 
         def one(key: Any, finest: str, value: Any) -> None:
             target = self._parse(table, reference.column, value, key)
@@ -178,14 +180,17 @@ class Builder:
             seen = set()
             assert reference.each is not None
             for match in reference.each.finditer(str(value)):
+                target = self._parse(table, reference.column, match[1], key, kind)
+                if target is None:
+                    continue
                 account["filled"] += 1
-                if match[1] in seen:
+                if target in seen:
                     account["repeated"] += 1
                 elif wait:
-                    self.later.append((connect, key, finest, match[1]))
+                    self.later.append((connect, key, finest, target))
                 else:
-                    connect(key, finest, match[1])
-                seen.add(match[1])
+                    connect(key, finest, target)
+                seen.add(target)
 
         return several if reference.each else one
 
@@ -203,7 +208,7 @@ class Builder:
             finest_other = known.get(target)
             if finest_other is None:
                 if reference.each is not None:
-                    self.unknown_tags[to] += 1
+                    self.unknown_tags[str(to)] += 1
                 return _drop(account, "orphaned", key)
             if (row_label and row_label != finest) or (other_label and other_label != finest_other):
                 return _drop(account, "wrong_kind", key)
@@ -238,7 +243,7 @@ class Builder:
             start, end = (self.ids[base[label]].get(value) for label, value in zip(labels, ends, strict=True))
             if start is None or end is None:
                 return _drop(account, "orphaned", key)
-            if any(base[label] not in (label, finest) for label, finest in zip(labels, (start, end), strict=True)):
+            if any(label not in (base[label], finest) for label, finest in zip(labels, (start, end), strict=True)):
                 return _drop(account, "wrong_kind", key)
             account["relationships"] += 1
             links = links or _Links(self, table.pair, (labels[0], labels[1]), names, kinds)
@@ -261,12 +266,13 @@ class Builder:
 
     # ------------------------------------------------------------ cells and files
 
-    def _parse(self, table: Table, column: str, value: Any, row: Any) -> Any:
-        """The value as the graph holds it: ISO text for a time, None for NULL, empty and unreadable ones."""
+    def _parse(self, table: Table, column: str, value: Any, row: Any, kind: str | None = None) -> Any:
+        """The value as the graph holds it: ISO text for a time, None for NULL, empty and unreadable ones. It is of the
+        column's kind, if no other is named."""
         if value is None or value == "":
             return None
         try:
-            return CONVERT[table.columns[column]](value)
+            return CONVERT[kind or table.columns[column]](value)
         except ValueError:
             self._unreadable(table, column, row)
             return None

@@ -81,7 +81,10 @@ def local_time(value: Any) -> str:
     if PLAIN_TIME.fullmatch(given):
         return f"{given[:10]}T{given[11:19]}"
     if moment.tzinfo is not None:
-        moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
+        try:
+            moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
+        except OverflowError:
+            raise ValueError(f"{given} in UTC is outside of the years 1 to 9999") from None
     return moment.isoformat()
 
 

@@ -13,6 +13,9 @@ labels that these point to. Further parts, where they are needed:
   label in front if only such rows have it, and with `(Label.property)` if the column holds another property than the key
 - several: {column: expression}, for a column with several keys: each match's first group is one
 - values: {column: property}, for an end that no table lists: each different value becomes a node
+
+Beside `tables` there may be `indexes`, for what queries look up: {range: {Label: [property]}, text: {Label: [property]}}.
+A part that is left empty counts as not there.
 """
 
 from __future__ import annotations
@@ -121,6 +124,12 @@ class Mapping:
                 found.setdefault(table.pair, set()).add((table.ends[0][1], table.ends[1][1]))
         return found
 
+    def kind(self, reference: Reference) -> str:
+        """Kind of the property by which a reference finds the other node."""
+        label = self.base[reference.other]
+        kinds = {t.properties[c]: t.columns[c] for t in self.tables.values() if t.node == label for c in t.properties}
+        return kinds[reference.by] if reference.by else self.keys[label][1]
+
     def declared_ends(self, type_: str) -> set[str]:
         """The labels between which relationships of a type are declared."""
         return {label for ends in self._patterns[type_] for label in ends}
@@ -178,7 +187,7 @@ def _mapping(given: Any, text: str) -> Mapping:
     for kind, labels in (given.get("indexes") or {}).items():
         if kind not in ("range", "text"):
             raise _Wrong(f"indexes.{kind} is unknown; allowed: range, text")
-        indexes[kind] = tuple((label, name) for label, names in labels.items() for name in names)
+        indexes[kind] = tuple((label, name) for label, names in (labels or {}).items() for name in names or ())
     mapping = Mapping(tables, indexes.get("range", ()), indexes.get("text", ()), text)
     _check_labels(mapping)
     return mapping
@@ -189,6 +198,7 @@ def _table(name: str, given: Any) -> Table:
     allowed = PAIR_PARTS if isinstance(given, dict) and "relationship" in given else PARTS
     if not isinstance(given, dict) or not isinstance(given.get("columns"), dict):
         raise _Wrong(f"{where} needs `columns`: column -> {', '.join(KINDS)}")
+    given = {part: value for part, value in given.items() if value is not None}
     if unknown := sorted(set(given) - allowed):
         raise _Wrong(f"{where}.{unknown[0]} is unknown; allowed here: {', '.join(sorted(allowed))}")
     columns = given["columns"]
@@ -196,7 +206,9 @@ def _table(name: str, given: Any) -> Table:
         if kind not in KINDS:
             raise _Wrong(f"{where}.columns.{column} = {kind!r}; allowed: {', '.join(KINDS)}")
     for part in ("key", "properties", "labels", "relationships", "several", "ends", "values"):
-        for column in given.get(part, {}):
+        if not isinstance(named := given.get(part, {}), dict):
+            raise _Wrong(f"{where}.{part} = {named!r}; write {part}: {{column: ...}}")
+        for column in named:
             if column not in columns:
                 raise _Wrong(f"{where}.{part} names {column!r}, which is none of its columns")
     key = next(iter(given.get("key", {})), None)
@@ -216,9 +228,13 @@ def _node(where: str, given: dict[str, Any], common: dict[str, Any]) -> Table:
         m = ARROW.fullmatch(str(arrow))
         if m is None or bool(m["back"]) == bool(m["forth"]):
             raise _Wrong(f"{where}.relationships.{column} = {arrow!r}; write -[:TYPE]->(Label) or <-[:TYPE]-(Label)")
-        each = re.compile(given["several"][column]) if column in given.get("several", {}) else None
+        several = given.get("several", {})
+        each = _expression(f"{where}.several.{column}", several[column]) if column in several else None
         row = m["row"] or given["node"]
         references.append(Reference(column, m["type"], bool(m["forth"]), row, m["other"], m["by"], each))
+    for column in given.get("unique", ()):
+        if column == common["key"] or column not in common["properties"]:
+            raise _Wrong(f"{where}.unique names {column!r}, which is none of its other columns that become properties")
     labelled_by, labels = next(iter(given.get("labels", {}).items()), (None, {}))
     return Table(
         **common,
@@ -228,6 +244,16 @@ def _node(where: str, given: dict[str, Any], common: dict[str, Any]) -> Table:
         labels=labels,
         references=tuple(references),
     )
+
+
+def _expression(where: str, given: Any) -> re.Pattern[str]:
+    try:
+        each = re.compile(str(given))
+    except re.error as e:
+        raise _Wrong(f"{where} = {given!r} is no regular expression: {e}") from None
+    if not each.groups:
+        raise _Wrong(f"{where} = {given!r} needs a group, which holds the key")
+    return each
 
 
 def _pair(where: str, given: dict[str, Any], common: dict[str, Any]) -> Table:
