@@ -123,6 +123,14 @@ def test_both_roads_lead_to_the_same_graph(folder, imported, tmp_path):
         assert everything(address) == everything(imported)
 
 
+def test_a_node_without_a_label_is_something_else(folder, tmp_path):
+    with empty_server(tmp_path) as address:
+        ask(address, "CREATE ({mine: 1})")
+        with pytest.raises(load.HoldsAnother, match="holds another graph"):
+            load.load(address, folder)
+        assert ask(address, "MATCH (n) RETURN n.mine") == [[1]] and ask(address, "SHOW CONSTRAINTS YIELD name") == []
+
+
 def test_both_roads_agree_on_the_twin(graph_folder, uri, tmp_path):
     with empty_server(tmp_path) as address:
         load.load(address, graph_folder)

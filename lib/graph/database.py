@@ -35,8 +35,9 @@ def session(uri: str, access: str = neo4j.WRITE_ACCESS) -> Iterator[neo4j.Sessio
 
 
 def contents(session: neo4j.Session, like: dict[str, dict[str, int]] | None = None) -> dict[str, dict[str, int]]:
-    """Nodes by label, relationships by type (from the counts that the server keeps), and the sums of the keys that `like`
-    has sums of: enough to know one graph again."""
+    """Nodes by label and in total, relationships by type (from the counts that the server keeps), and the sums of the keys
+    that `like` has sums of. This tells graphs apart, but not two that differ in nothing but other values, or in what
+    connects what."""
 
     def count(listed: str, query: str) -> dict[str, int]:
         names = sorted(name for (name,) in session.run(listed).values())
@@ -51,6 +52,7 @@ def contents(session: neo4j.Session, like: dict[str, dict[str, int]] | None = No
         "nodes": count("CALL db.labels()", "MATCH (n:{}) RETURN count(n)"),
         "relationships": count("CALL db.relationshipTypes()", "MATCH ()-[r:{}]->() RETURN count(r)"),
         "key_sums": sums,
+        "total": {"nodes": session.run("MATCH (n) RETURN count(n)").single(strict=True)[0]},
     }
 
 

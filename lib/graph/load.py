@@ -62,7 +62,7 @@ def fingerprint(graph: Path) -> str:
 
 
 def load(uri: str, graph: Path) -> None:
-    """Fill the database behind `uri` with the graph, or find that it holds it already.
+    """Fill the database behind `uri` with the graph, or find that it holds it already, by its counts and sums of keys.
 
     Raises HoldsAnother (nothing was changed) and LoadError (counts differ from counts.json after loading).
     """
@@ -71,7 +71,7 @@ def load(uri: str, graph: Path) -> None:
         found = contents(opened, expected)
         if found == expected:
             return
-        if any(found["nodes"].values()):
+        if found["total"]["nodes"]:
             raise HoldsAnother(f"its database holds another graph than {graph}: {difference(found, expected)}")
         mapping = _mapping(graph)
         for statement in _constraints(mapping):
@@ -93,7 +93,7 @@ def complete(uri: str, graph: Path) -> None:
 
 
 def check(uri: str, graph: Path) -> None:
-    """Raises HoldsAnother where the database behind `uri` isn't, or is no longer, what the graph's folder says."""
+    """Raises HoldsAnother where the database behind `uri` hasn't, or has no longer, the counts that the graph's folder says."""
     expected = counted(graph)
     with session(uri, neo4j.READ_ACCESS) as opened:
         if (found := contents(opened, expected)) != expected:
@@ -132,8 +132,8 @@ def _await_indexes(session: neo4j.Session) -> None:
 
 def counted(graph: Path) -> dict[str, dict[str, int]]:
     """What a database with this graph has to hold, as `contents` gives it."""
-    expected: dict[str, dict[str, int]] = json.loads((graph / "counts.json").read_text())["database"]
-    return expected
+    counts = json.loads((graph / "counts.json").read_text())
+    return {**counts["database"], "total": {"nodes": counts["nodes"]}}
 
 
 def _mapping(graph: Path) -> Mapping:

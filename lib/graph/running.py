@@ -36,10 +36,12 @@ def describe(out: Path) -> dict[str, Any]:
             database = contents(opened)
             schema = _schema(opened, database)
     except (DriverError, Neo4jError, OSError) as e:
-        raise SourceError(f"NEO4J_URI={uri} can't be read: {str(e).splitlines()[0]}; {WAY_OUT}") from e
+        raise SourceError(
+            f"NEO4J_URI={uri} can't be read: {(str(e).splitlines() or [type(e).__name__])[0]}; {WAY_OUT}"
+        ) from e
     if not schema["labels"]:
         raise SourceError(f"NEO4J_URI={uri} holds no node with a label; {WAY_OUT} that holds a graph")
-    nodes = sum(schema.pop("label sets").values())
+    nodes = database.pop("total")["nodes"]
     counts = {
         "source": "neo4j",
         "nodes": nodes,
@@ -75,7 +77,6 @@ def _schema(session: neo4j.Session, database: dict[str, dict[str, int]]) -> dict
         },
         "patterns": _patterns(session, within),
         "contained": [[label, of] for label in sorted(within) for of in sorted(within[label])],
-        "label sets": sets,
     }
 
 
