@@ -108,6 +108,24 @@ def test_a_loader_killed_halfway_is_never_taken_for_a_store(scratch, tmp_path):
     assert list((scratch / "neo4j" / "runs").glob("*/data")) == []
 
 
+def test_no_importer_is_left_after_kill_9(tmp_path):
+    folder, home = tmp_path / "graph", tmp_path / "home"
+    graph.build("twin", 0.0001, 0, "", folder)
+    home.mkdir()
+    endless = [sys.executable, "-c", "import time; time.sleep(600)"]  # where Java would be done within seconds
+    code = f"from pathlib import Path\nfrom lib.graph import offline\noffline.run(Path({str(folder)!r}), Path({str(home)!r}), {endless})"
+    study = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
+    pid_file = home / "import" / "java.pid"
+    deadline = time.monotonic() + 60
+    while not pid_file.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    importer = int(pid_file.read_text())
+    assert alive(importer)
+    study.kill()
+    study.wait()
+    assert gone(importer)
+
+
 def test_a_server_of_one_s_own(uri, graph_folder, tmp_path, monkeypatch):
     monkeypatch.setenv("NEO4J_URI", uri)
     with server.running(graph_folder) as used:

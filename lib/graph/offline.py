@@ -9,10 +9,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from lib.graph import load
+from lib.graph import load, watchdog
 
 MAIN_CLASS = "org.neo4j.cli.AdminTool"  # the wrapper script's own class starts a second JVM, without the flags
 OFF_HEAP = "512m"
+PATIENCE = 5.0  # seconds to end in order; what it has written by then isn't used
 TYPES = {
     "integer": "long",
     "float": "double",
@@ -27,8 +28,9 @@ END = re.compile(r":(START|END)\((\w+)\.\w+\):\w+")
 def run(graph: Path, home: Path, java: list[str], lock: int | None = None, threads: int = 1) -> None:
     """Import the graph into the empty home of a server. `java`: the program with its flags and class path.
 
-    `lock` stays held while the importer runs, also if this process is killed. With one thread the same files give the
-    same store; more are a little faster, but leave the rows in another order each time. Raises LoadError.
+    `lock` stays held until the importer is gone; if this process is killed, a watchdog stops it. With one thread the
+    same files give the same store; more are a little faster, but leave the rows in another order each time. Raises
+    LoadError.
     """
     (home / "conf").mkdir(exist_ok=True)
     (home / "import").mkdir(exist_ok=True)
@@ -44,20 +46,23 @@ def run(graph: Path, home: Path, java: list[str], lock: int | None = None, threa
         f"--report-file={home / 'import' / 'report.txt'}",
         *inputs(graph, home / "import"),
     ]  # fmt: skip
-    done = subprocess.run(
-        command,
+    with subprocess.Popen(
+        watchdog.guarded(command, str(home / "import" / "java.pid"), PATIENCE),
         cwd=home,
         env={**os.environ, "NEO4J_HOME": str(home), "NEO4J_CONF": str(home / "conf")},
+        stdin=subprocess.PIPE,  # its end, however it comes, tells the watchdog to stop the importer
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
         start_new_session=True,  # Ctrl-C is for the study, which then stops the importer
         pass_fds=() if lock is None else (lock,),
-    )
+    ) as importer:
+        assert importer.stdout is not None
+        said = importer.stdout.read()
     shutil.rmtree(home / "import")
-    if done.returncode:
-        raise load.LoadError(f"Importing {graph} failed: {_reason(done.stdout)}")
+    if importer.returncode:
+        raise load.LoadError(f"Importing {graph} failed: {_reason(said)}")
 
 
 def inputs(graph: Path, folder: Path) -> list[str]:

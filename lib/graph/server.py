@@ -27,7 +27,7 @@ import neo4j
 from neo4j.exceptions import DriverError, Neo4jError, ServiceUnavailable
 
 from lib.files import write_text
-from lib.graph import load, offline
+from lib.graph import load, offline, watchdog
 from lib.graph import mapping as mappings
 from lib.graph.jars import PINS, JarError, classpath
 
@@ -87,13 +87,14 @@ def running(graph: Path | None = None, data: Path | None = None, port: int | Non
     """A Bolt URI of a server that holds the graph in folder `graph` (default: data/graph) until the block ends.
 
     With NEO4J_URI in the environment it is that server (NEO4J_USER, NEO4J_PASSWORD): an empty one is filled, one that
-    holds this very graph is used, another one is left alone with a ServerError. Otherwise a managed server on a free
-    port of the loopback (or on `port`); the graph is loaded first if it hasn't been. Raises ServerError, JarError.
+    holds this graph is used (by its counts of labels and types and its sums of whole-number keys: other values aren't
+    compared), another one is left alone with a ServerError. Otherwise a managed server on a free port of the loopback
+    (or on `port`); the graph is loaded first if it hasn't been. Raises ServerError, JarError.
     """
     data = data or DATA
     graph = graph or data / "graph"
     if not (graph / "counts.json").is_file():
-        raise ServerError(f"{graph} holds no graph; make it with lib.graph.build or `dvc repro 1_graph`")
+        raise ServerError(f"{graph} holds no graph; make it with lib.graph.build or `dvc repro graph`")
     described = mappings.of(graph) is None
     if uri := os.environ.get("NEO4J_URI"):
         _prepare_foreign(uri, graph, load.check if described else load.load)
@@ -312,16 +313,10 @@ def _start(
     )
     java = _java(data, memory[0], archive_for=home if loader else None)
     java += [MAIN_CLASS, f"--home-dir={home}", f"--config-dir={home / 'conf'}"]
-    watchdog = [
-        sys.executable,
-        "-I",
-        "-S",
-        str(Path(__file__).with_name("watchdog.py")),
-        str(home / "run" / "java.pid"),
-    ]
+    patience = LOADER_PATIENCE if loader else STOP_PATIENCE
     with (home / "logs" / "console.log").open("wb") as console:
         return subprocess.Popen(
-            [*watchdog, str(LOADER_PATIENCE if loader else STOP_PATIENCE), *java],
+            watchdog.guarded(java, str(home / "run" / "java.pid"), patience),
             stdin=subprocess.PIPE,
             stdout=console,
             stderr=subprocess.STDOUT,

@@ -44,6 +44,11 @@ def main() -> int:
     return stop(server, patience)
 
 
+def guarded(command: list[str], pid_file: str, patience: float) -> list[str]:
+    """What to start, with a pipe as its standard input, so that `command` runs under a watchdog."""
+    return [sys.executable, "-I", "-S", __file__, pid_file, str(patience), *command]
+
+
 def start(pid_file: str, command: list[str]) -> "subprocess.Popen[bytes]":
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     with open(pid_file + ".part", "w") as file:
