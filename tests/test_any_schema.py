@@ -11,7 +11,7 @@ import pytest
 from lib import graph
 from lib.files import read_jsonl
 from lib.graph import server
-from lib.questions.any_schema import MOST, plural, spoken, structures
+from lib.questions.any_schema import MOST, Schema, plural, spoken, structures
 from lib.questions.families import FAMILIES
 from lib.questions.generate import SPLITS, generate
 from lib.questions.signature import hops, signature
@@ -33,11 +33,11 @@ def heroes(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(heroes):
-    return structures(graph.schema(heroes))
+    return structures(graph.schema(heroes), 0)
 
 
 def test_equal_schemas_give_equal_structures(heroes, found):
-    assert structures(graph.schema(heroes)) == found
+    assert structures(graph.schema(heroes), 0) == found
 
 
 def test_structures_are_many_different_and_of_up_to_two_hops(found):
@@ -75,9 +75,19 @@ def test_names_are_put_into_words():
 
 def test_a_graph_without_names_or_relationships_still_has_what_it_allows():
     lonely = {"labels": {"Thing": {"count": 3, "properties": {"n": {"type": "integer", "share": 1.0}}}}}
-    assert structures({**lonely, "relationships": {}, "patterns": []}) == ()
+    assert structures({**lonely, "relationships": {}, "patterns": []}, 0) == ()
     named = {"labels": {"My Thing": {"count": 3, "properties": {"name": {"type": "text", "share": 1.0}}}}}
-    assert structures({**named, "relationships": {}, "patterns": []}) == ()
+    assert structures({**named, "relationships": {}, "patterns": []}, 0) == ()
+
+
+def test_properties_that_differ_in_a_digit_have_kinds_of_their_own():
+    number = {"type": "integer", "share": 1.0}
+    air = {"count": 3, "properties": {"name": {"type": "text", "share": 1.0}, "pm10": number, "pm25": number}}
+    schema = {"labels": {"Air": air}, "relationships": {}, "patterns": []}
+    kinds = {name: Schema(schema).kind("Air", name) for name in air["properties"]}
+    assert kinds == {"name": "airname", "pm10": "airpm", "pm25": "airpmx"}
+    slots = {s.query: s.slots for s in structures(schema, 0) if "pm25 >" in s.query}
+    assert slots and all("airpmx" in of for of in slots.values())
 
 
 def test_questions_about_superheroes_are_right_and_their_splits_exact(heroes, tmp_path):

@@ -15,7 +15,7 @@ from typing import Any
 from lib.graph.mapping import NAME
 from lib.graph.query import Reader
 from lib.questions.families import FAMILIES
-from lib.questions.pools import COUNTS, PAGE, Pools, by_residue, fit, shuffled
+from lib.questions.pools import COUNTS, Pools, by_residue, everything, fit, shuffled
 from lib.questions.signature import signature
 from lib.questions.structures import NEW_COMBINATION, NEW_COMPONENT, Structure
 
@@ -54,6 +54,7 @@ class Schema:
         self.names = {label: name for label, name in found.items() if name is not None}
         self.numbers = {label: _numbers(about["properties"]) for label, about in usable.items()}
         self.others = {label: sorted(set(_short(a["properties"])) - {found[label]}) for label, a in usable.items()}
+        self._kinds = _slot_kinds(schema)
         self.edges = [
             Edge(
                 p["type"], *ends, forward, next(iter(_numbers(schema["relationships"][p["type"]]["properties"])), None)
@@ -64,11 +65,25 @@ class Schema:
         ]
 
     def kind(self, label: str, name: str) -> str:
-        """The kind of slot for a property: letters alone, as slots are called."""
-        return re.sub(r"[^a-z]", "", f"{label}{name}".lower())
+        """The kind of slot for a property of a label or type."""
+        return self._kinds[label, name]
 
 
-def structures(schema: dict[str, Any], seed: int = 0) -> tuple[Structure, ...]:
+def _slot_kinds(schema: dict[str, Any]) -> dict[tuple[str, str], str]:
+    """A kind for each property: letters alone, as slots are called, and longer where two would be called the same."""
+    found: dict[tuple[str, str], str] = {}
+    taken = {"count"}
+    for owner, about in sorted([*schema["labels"].items(), *schema["relationships"].items()], key=lambda item: item[0]):
+        for name in sorted(about["properties"]):
+            kind = re.sub(r"[^a-z]", "", f"{owner}{name}".lower())
+            while kind in taken:
+                kind += "x"
+            taken.add(kind)
+            found[owner, name] = kind
+    return found
+
+
+def structures(schema: dict[str, Any], seed: int) -> tuple[Structure, ...]:
     """At most MOST structures over a graph's schema (schema.json), of each family about as many, no two with the same
     signature; a fifth of the signatures is held out. Equal schemas and seeds give equal structures."""
     of = Schema(schema)
@@ -245,8 +260,9 @@ async def read_pools(reader: Reader, schema: dict[str, Any], seed: int) -> Pools
 
 
 async def _values(reader: Reader, pattern: str, name: str) -> list[list[Any]]:
-    query = f"MATCH {pattern} WHERE x.{name} IS NOT NULL RETURN x.{name} AS value, count(*) AS n ORDER BY value LIMIT {PAGE}"
-    return (await reader.run(query, PAGE)).rows
+    return await everything(
+        reader, f"MATCH {pattern} WHERE x.{name} IS NOT NULL RETURN x.{name} AS value, count(*) AS n"
+    )
 
 
 def _middle(found: list[list[Any]]) -> list[Any]:

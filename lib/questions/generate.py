@@ -63,7 +63,7 @@ async def _generate(
             study = _Study(settings, seed, await read_pools(lookup, seed), STRUCTURES)
         else:
             pools = await any_schema.read_pools(lookup, schema, seed)
-            study = _Study(settings, seed, pools, any_schema.structures(schema))
+            study = _Study(settings, seed, pools, any_schema.structures(schema, seed))
         with tqdm(desc="questions", total=study.needed()) as bar:
             await study.open(lookup, Verifier(reader, study.pools.shared_names), bar)
             await study.collect()
