@@ -32,6 +32,7 @@ RECORD = Path(__file__).with_name("downloads.sha256")
 RAW = ROOT / "data" / "raw"
 BIRD = "https://bird-bench.oss-cn-beijing.aliyuncs.com/dev.zip"
 STACKEXCHANGE = "https://archive.org/download/stackexchange/{site}.7z"
+SEVEN_ZIP = bytes.fromhex("377abcaf271c")  # the first bytes of such an archive
 TRIES, PAUSE = 4, 2.0  # seconds before the second try, doubled before each further one
 CHUNK = 1 << 20
 PATIENCE = 60  # seconds without a byte
@@ -80,9 +81,13 @@ def fetch(wanted: DataSet, agreed: bool) -> None:
             raise FetchError("Nothing was downloaded; add --yes to agree to it")
         _check_room(wanted, size)
         _download(wanted, size, tag)
-    _check_hash(wanted)
+    found = _checked_hash(wanted)
     if wanted.member:
         _unpack(wanted)
+    else:
+        _check_kind(wanted)
+    _record(wanted, found)
+    if wanted.member:
         print(f"In params.yaml, set graph.source: {wanted.source} and graph.path: {_shown(wanted.path)}")
     else:
         print(
@@ -181,19 +186,32 @@ def recorded(address: str) -> str | None:
     return next((hash_ for hash_, of in (line.split(None, 1) for line in lines) if of == address), None)
 
 
-def _check_hash(wanted: DataSet) -> None:
+def _checked_hash(wanted: DataSet) -> str:
+    """The archive's sha256, which is the recorded one if there is any."""
     with wanted.archive.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    known = recorded(wanted.address)
-    if known is None:
-        lines = RECORD.read_text() if RECORD.is_file() else ""
-        write_text(RECORD, f"{lines}{found}  {wanted.address}\n")
-        print(f"{wanted.archive.name}: sha256 {found}, recorded in {RECORD.name}")
-    elif found != known:
+    if found != (known := recorded(wanted.address) or found):
         raise FetchError(
             f"{wanted.archive} has the sha256 {found}, but {RECORD.name} has {known} for {wanted.address}: a damaged file, or "
             "another release. Remove the file and run it again; if you trust the new release, remove its line first"
         )
+    return found
+
+
+def _record(wanted: DataSet, found: str) -> None:
+    """What nobody knew beforehand, once it has proved to be the data set and no page that a server sent in its place."""
+    if recorded(wanted.address) is None:
+        lines = RECORD.read_text() if RECORD.is_file() else ""
+        write_text(RECORD, f"{lines}{found}  {wanted.address}\n")
+        print(f"{wanted.archive.name}: sha256 {found}, recorded in {RECORD.name}")
+
+
+def _check_kind(wanted: DataSet) -> None:
+    """Whether a file that isn't unpacked here begins as a 7z archive does."""
+    with wanted.archive.open("rb") as file:
+        begins = file.read(len(SEVEN_ZIP))
+    if begins != SEVEN_ZIP:
+        raise FetchError(f"{wanted.archive} is no 7z archive (it begins with {begins!r}); remove it and run it again")
 
 
 def _unpack(wanted: DataSet) -> None:

@@ -130,6 +130,30 @@ def test_other_bytes_than_recorded_are_refused(served):
     assert not wanted.path.exists()
 
 
+PAGE = b"<html>Not today</html>"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("bird", "can't be unpacked"), ("stackexchange:french", "is no 7z archive")]
+)
+def test_a_page_in_place_of_the_file_is_not_recorded(served, tmp_path, name, said):
+    handler, bird = served
+    handler.content = PAGE
+    wanted = dataclasses.replace(fetch.data_set(name, tmp_path / "raw"), address=bird.address)
+    with pytest.raises(fetch.FetchError, match=f"{said}.*remove it and run it again"):
+        fetch.fetch(wanted, agreed=True)
+    assert fetch.recorded(wanted.address) is None
+
+
+def test_a_7z_archive_is_recorded_and_left_packed(served, tmp_path, capsys):
+    handler, bird = served
+    handler.content = bytes.fromhex("377abcaf271c") + b"and so on"
+    wanted = dataclasses.replace(fetch.data_set("stackexchange:french", tmp_path / "raw"), address=bird.address)
+    fetch.fetch(wanted, agreed=True)
+    assert fetch.recorded(wanted.address) == hashlib.sha256(handler.content).hexdigest()
+    assert "7z x -o" in capsys.readouterr().out
+
+
 def test_without_network_it_says_where_to_put_the_file(served):
     handler, wanted = served
     away = dataclasses.replace(wanted, address="http://127.0.0.1:9/dev.zip")
