@@ -26,6 +26,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from lib.files import write_text
+from lib.graph.errors import first_line
 from lib.settings import ROOT
 
 RECORD = Path(__file__).with_name("downloads.sha256")
@@ -117,7 +118,7 @@ def _ask(wanted: DataSet) -> tuple[int | None, str | None]:
             size = answer.headers.get("Content-Length")
             return (int(size) if size else None), answer.headers.get("ETag")
     except (OSError, HTTPException, ValueError) as e:
-        raise _by_hand(wanted, _first_line(e)) from e
+        raise _by_hand(wanted, first_line(e)) from e
 
 
 def _download(wanted: DataSet, size: int | None, tag: str | None) -> None:
@@ -131,10 +132,10 @@ def _download(wanted: DataSet, size: int | None, tag: str | None) -> None:
         try:
             _go_on(wanted.address, part, size, tag)
         except urllib.error.HTTPError as e:
-            raise _by_hand(wanted, _first_line(e)) from e
+            raise _by_hand(wanted, first_line(e)) from e
         except (OSError, HTTPException) as e:
             if attempt == TRIES - 1:
-                raise _by_hand(wanted, f"{_first_line(e)}; {_megabytes(part)} of it are kept") from e
+                raise _by_hand(wanted, f"{first_line(e)}; {_megabytes(part)} of it are kept") from e
             time.sleep(PAUSE * 2**attempt)
             continue
         break
@@ -227,7 +228,7 @@ def _unpack(wanted: DataSet) -> None:
             finally:
                 nested.unlink(missing_ok=True)
     except (zipfile.BadZipFile, EOFError, OSError) as e:
-        raise FetchError(f"{wanted.archive} can't be unpacked ({_first_line(e)}); remove it and run it again") from e
+        raise FetchError(f"{wanted.archive} can't be unpacked ({first_line(e)}); remove it and run it again") from e
 
 
 def _take(archive: zipfile.ZipFile, name: str, target: Path) -> None:
@@ -250,10 +251,6 @@ def _megabytes(size: int | Path | None) -> str:
 
 def _shown(path: Path) -> Path:
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-
-
-def _first_line(e: BaseException) -> str:
-    return (str(e).splitlines() or [type(e).__name__])[0]
 
 
 def main() -> None:

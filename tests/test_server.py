@@ -82,11 +82,11 @@ def test_ctrl_c_stops_it_in_order(uri, graph_folder):
         assert not alive(java)
 
 
-def test_a_port_in_use_is_named(graph_folder):
-    with served(graph_folder) as (_, other, _java):
-        port = int(other.rsplit(":", 1)[1])
-        with pytest.raises(server.PortTaken, match=f"{port}.*in use"), server.running(graph_folder, port=port):
-            pass
+def test_a_port_in_use_is_named(graph_folder, uri):
+    port = int(uri.rsplit(":", 1)[1])
+    with pytest.raises(server.PortTaken, match=f"{port}.*in use"), server.running(graph_folder, port=port):
+        pass
+    assert uri in server._replaceable  # whose port it is can still be replaced
 
 
 def test_a_loader_killed_halfway_is_never_taken_for_a_store(scratch, tmp_path):

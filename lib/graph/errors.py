@@ -81,6 +81,11 @@ def too_slow(timeout: float) -> TimedOut:
     return TimedOut(f"The query took longer than {timeout:g} s")
 
 
+def first_line(e: BaseException) -> str:
+    """The first line of what an exception says, or its name where it says nothing."""
+    return (str(e).splitlines() or [type(e).__name__])[0]
+
+
 def one_line(e: BaseException | None) -> str:
     """The server's code and the first line of what it says, with the position at its end however long it is."""
     text = (getattr(e, "message", None) or str(e)).strip()

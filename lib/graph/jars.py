@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tqdm import tqdm
 
 from lib.files import write_json
+from lib.graph.errors import first_line
 
 if TYPE_CHECKING:
     from jgo.maven import Artifact, MavenContext
@@ -63,7 +64,7 @@ def fetch(pins: list[tuple[str, ...]], repository: Path | None = None) -> list[P
         try:
             _download(missing, context)
         except OSError as e:  # the network's errors among them
-            raise JarError(f"The database's jars could not be fetched: {_first_line(e)}. {OTHER_WAYS}") from e
+            raise JarError(f"The database's jars could not be fetched: {_reason(e)}. {OTHER_WAYS}") from e
     return [_home(artifact) for artifact, _ in wanted]
 
 
@@ -80,7 +81,7 @@ def _download(missing: list[tuple[Artifact, str]], context: MavenContext) -> Non
             try:
                 part = aside.create_dependency(_coordinate(target)).artifact.resolve()
             except RuntimeError as e:
-                raise JarError(f"{_coordinate(target)} is not to be had: {_first_line(e)}. {OTHER_WAYS}") from e
+                raise JarError(f"{_coordinate(target)} is not to be had: {_reason(e)}. {OTHER_WAYS}") from e
             if (got := sha256(part)) != checksum:
                 raise JarError(
                     f"{target.filename} has the sha256 {got}, but {PINS.name} pins {checksum}: a damaged download or "
@@ -118,5 +119,5 @@ def _coordinate(artifact: Artifact) -> str:
     return ":".join(filter(None, (artifact.groupId, artifact.artifactId, artifact.version, artifact.classifier)))
 
 
-def _first_line(e: BaseException) -> str:
-    return textwrap.shorten((str(e).splitlines() or [type(e).__name__])[0], 300, placeholder=" ...")
+def _reason(e: BaseException) -> str:
+    return textwrap.shorten(first_line(e), 300, placeholder=" ...")

@@ -14,6 +14,7 @@ from neo4j.exceptions import DriverError, Neo4jError
 
 from lib.files import write_json
 from lib.graph.database import contents, session
+from lib.graph.errors import first_line
 from lib.graph.mapping import quoted
 from lib.graph.model import CYPHER_TYPES, swap
 from lib.graph.tables import SourceError
@@ -36,9 +37,7 @@ def describe(out: Path) -> dict[str, Any]:
             database = contents(opened)
             schema = _schema(opened, database)
     except (DriverError, Neo4jError, OSError) as e:
-        raise SourceError(
-            f"NEO4J_URI={uri} can't be read: {(str(e).splitlines() or [type(e).__name__])[0]}; {WAY_OUT}"
-        ) from e
+        raise SourceError(f"NEO4J_URI={uri} can't be read: {first_line(e)}; {WAY_OUT}") from e
     if not schema["labels"]:
         raise SourceError(f"NEO4J_URI={uri} holds no node with a label; {WAY_OUT} that holds a graph")
     nodes = database.pop("total")["nodes"]

@@ -29,6 +29,7 @@ from neo4j.exceptions import DriverError, Neo4jError, ServiceUnavailable
 from lib.files import write_text
 from lib.graph import load, offline, watchdog
 from lib.graph import mapping as mappings
+from lib.graph.errors import first_line
 from lib.graph.jars import PINS, JarError, classpath
 
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -150,9 +151,9 @@ def _prepare_foreign(uri: str, graph: Path, prepare: Callable[[str, Path], None]
         )
         raise ServerError(f"NEO4J_URI={uri}: {e}. Nothing was changed; {way_out}") from e
     except (DriverError, Neo4jError) as e:
+        why = first_line(e).rstrip(":.")
         raise ServerError(
-            f"NEO4J_URI={uri} can't be used: {_first_line(e)}. {_way_out(e)}, or unset NEO4J_URI to use a server of the "
-            "study's own"
+            f"NEO4J_URI={uri} can't be used: {why}. {_way_out(e)}, or unset NEO4J_URI to use a server of the study's own"
         ) from e
 
 
@@ -162,10 +163,6 @@ def _way_out(e: DriverError | Neo4jError) -> str:
     if isinstance(e, Neo4jError) and "Security" in (e.code or ""):
         return "Check NEO4J_USER and NEO4J_PASSWORD"
     return "Check NEO4J_URI and NEO4J_DATABASE"
-
-
-def _first_line(e: Exception) -> str:
-    return (str(e).splitlines() or [type(e).__name__])[0].rstrip(":.")
 
 
 # ---------------------------------------------------------------- stores
@@ -286,18 +283,19 @@ def _serving(
     for attempt in range(PORT_TRIES):
         chosen = port or _free_port()
         process = _start(home, data, lock, memory, chosen, loader)
-        uri = f"bolt://127.0.0.1:{chosen}"
+        uri, pid_file = f"bolt://127.0.0.1:{chosen}", home / "run" / "java.pid"
         try:
             _await(process, home, data, uri)
             process.stdin.write(b"up\n")  # type: ignore[union-attr]
-            _replaceable[uri], _watchdogs[uri] = home / "run" / "java.pid", process
+            _replaceable[uri], _watchdogs[uri] = pid_file, process
             yield uri
             return
         except PortTaken:
             if port or attempt == PORT_TRIES - 1:
                 raise
         finally:
-            _replaceable.pop(uri, None)
+            if _replaceable.get(uri) == pid_file:  # the port may be that of another server of this process
+                del _replaceable[uri]
             _stop(process, home, LOADER_PATIENCE if loader else STOP_PATIENCE)
             if loader:
                 _keep_archive(home, data)
