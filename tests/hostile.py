@@ -87,6 +87,28 @@ HIDDEN = [
     "MATCH (t:Tag) WHERE any(x IN [1] WHERE EXISTS {{ CALL tx.setMetaData({{a: {n}}}) RETURN 1 AS q }}) RETURN count(*)",
     "RETURN reduce(s = 0, i IN [1] | s + COUNT {{ CALL dbms.killConnections(['bolt-{n}']) YIELD message RETURN 1 AS q }})",
 ]
+# In the value that an index is asked for, where no EXPLAIN looks.
+SOUGHT = [
+    f"MATCH (n:{place} CASE WHEN true THEN {value} END{end} RETURN count(*) + {{n}}"
+    for place, end in [
+        ("User {{userId:", "}})"),
+        ("User) WHERE n.userId =", ""),
+        ("User) WHERE n.userId >", ""),
+        ("User) WHERE n.userId IN [1,", "]"),
+        ("User) USING INDEX n:User(displayName) WHERE n.displayName =", ""),
+    ]
+    for value in (
+        "COUNT {{ SHOW TRANSACTIONS }}",
+        "COUNT {{ MATCH (m:Tag) SHOW SETTINGS YIELD name RETURN name }}",
+        "COUNT {{ SHOW TRANSACTIONS YIELD transactionId AS t TERMINATE TRANSACTIONS t YIELD message RETURN message }}",
+        "COUNT {{ LOAD CSV FROM 'http://127.0.0.1:9/' AS line RETURN line }}",
+        "COUNT {{ CALL db.ping() YIELD success RETURN success }}",
+        "COUNT {{ CALL () {{ MATCH (t:Tag) RETURN t }} IN TRANSACTIONS RETURN t }}",
+    )
+] + [
+    "MATCH (n:User) WHERE n.displayName STARTS WITH head(COLLECT {{ CALL db.info() YIELD name RETURN name }}) RETURN {n}",
+    "MATCH (n:User) WHERE n.userId > reduce(s = 0, i IN [1] | s + COUNT {{ SHOW FUNCTIONS }}) RETURN count(*) + {n}",
+]
 PREFIXES = [
     "// a\rUSE neo4j MATCH (n) RETURN count(n)",
     "// a\rEXPLAIN MATCH (n) RETURN n",
@@ -96,6 +118,11 @@ PREFIXES = [
     "\\u0055SE neo4j MATCH (n) RETURN count(n)",
     "USE `neo4j` MATCH (n) RETURN count(n)",
     "USE graph.byName('neo4j') RETURN {n}",
+    "USE(neo4j) MATCH (n) RETURN count(n)",
+    "RETURN COUNT {{ USE /* a */ (neo4j) MATCH (n) }} AS n",
+    "MATCH (n:Tag) RETURN n UNION ALL USE(neo4j) MATCH (n:Tag) RETURN n",
+    "CYPHER debug=tostring debug=logicalplan MATCH (n:Tag) RETURN n",
+    "CYPHER 25 runtime=slotted debug = renderNestedPlanExpressions RETURN {n}",
     "CYPHER 25 runtime = slotted USE neo4j RETURN {n}",
     "CALL {{ USE neo4j MATCH (n:Tag) RETURN n }} RETURN count(n)",
     "RETURN COUNT {{ USE neo4j MATCH (n) }} AS n",
@@ -115,7 +142,17 @@ PREFIXES = [
     "MATCH (n:Tag) RETURN n; MATCH (n:Tag) DELETE n",
     "RETURN {n}; RETURN 2",
 ]
-REFUSED = [*WRITES, *SCHEMA, *OUTSIDE, *SERVER, *HIDDEN, *PREFIXES]
+# The parser's work doubles with each level, and it heeds no limit.
+DEEP = [
+    "RETURN " + "(" * 600 + "{n}" + ")" * 600,
+    "RETURN " + "[" * 320 + "{n}" + "]" * 320,
+    "RETURN " + "{{a: " * 300 + "{n}" + "}}" * 300 + " AS x",
+    "RETURN " + "NOT " * 400 + "true, {n}",
+    "RETURN " + "CASE WHEN true THEN " * 160 + "{n}" + " END" * 160 + " AS x",
+    "MATCH (n) WHERE " + "EXISTS {{ (n)--(m) WHERE " * 20 + "true " + "}}" * 20 + " RETURN count(*) + {n}",
+    "MATCH (n) WHERE " + " XOR ".join(f"n.x{i} = {{n}}" for i in range(24)) + " RETURN count(*)",
+]
+REFUSED = [*WRITES, *SCHEMA, *OUTSIDE, *SERVER, *HIDDEN, *SOUGHT, *PREFIXES, *DEEP]
 
 # Reads that no rule refuses: they have to be survived.
 LOOPS = [
@@ -148,19 +185,20 @@ HUGE = [
     "UNWIND range(1, 1000) AS x RETURN x, reduce(s = 'a{n}', i IN range(1, 20) | s + s) AS y",
     "RETURN [x IN range(1, 8000000) | []], {n}",
 ]
-NESTED = [
-    "RETURN " + "(" * 4000 + "{n}" + ")" * 4000,
-    "RETURN " + "[" * 2000 + "{n}" + "]" * 2000,
-    "RETURN " + "NOT " * 4000 + "true, {n}",
-    "RETURN {n} " + "+ 1 " * 4000,
-    "RETURN " + ", ".join(f"{{n}} AS c{i}" for i in range(1500)),
+PLANNED = [
+    "RETURN {n} " + "+ 1 " * 1900,
+    "RETURN " + ", ".join(f"{{n}} AS c{i}" for i in range(700)),
     "MATCH " + ", ".join(f"(a{i})--(a{i + 1})" for i in range(40)) + " RETURN count(*) + {n}",
+    "MATCH (a)" + "--()" * 40 + " RETURN count(*) + {n}",
+    "MATCH (n) WHERE " + " XOR ".join(f"n.x{i} = {{n}}" for i in range(17)) + " RETURN count(*)",
+    "MATCH (n) WHERE " + "EXISTS {{ (n)--(m) WHERE " * 15 + "true " + "}}" * 15 + " RETURN count(*) + {n}",
+    "MATCH (n) WHERE " + "n.x = {n} AND " * 550 + "true RETURN count(*)",
     "RETURN {n}, reduce(l = [], i IN range(1, 5000) | [l]) AS x",
     "RETURN {n}, reduce(l = [], i IN range(1, 400) | [l]) AS x",
     "RETURN {n}, reduce(m = {{}}, i IN range(1, 3000) | {{m: m}}) AS x",
-    "RETURN 1 AS x " + "UNION RETURN 1 AS x " * 700 + "// {n}",
+    "RETURN 1 AS x " + "UNION RETURN 1 AS x " * 390 + "// {n}",
 ]
-SURVIVED = [*LOOPS, *BOMBS, *JOINS, *HUGE, *NESTED]
+SURVIVED = [*LOOPS, *BOMBS, *JOINS, *HUGE, *PLANNED]
 
 
 def fill(query: str, n: int) -> str:

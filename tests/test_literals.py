@@ -80,6 +80,7 @@ QUERIES = [
     "MATCH (t:Tag) WHERE t.count = 'four' AND 1 RETURN count(t)",
     "MATCH (t:Tag) WHERE t.tagName = 'unclosed RETURN count(t)",
     "MATCH (t:Tag) WHERE t.count > $given RETURN count(t)",
+    "MATCH (t:Tag) WHERE t.count > 3 RETURN count(t), $value0",
 ]  # fmt: skip
 
 
@@ -132,6 +133,8 @@ def test_questions_of_one_structure_are_one_text_to_the_server(structure):
         ("MATCH (t) WHERE t.a = \"= 'b'\" RETURN t", ["= 'b'"]),
         ("MATCH (t) WHERE t.a = $x AND t.b = 'c' RETURN t", []),
         ("MATCH (t) WHERE t.a = '$x' RETURN t", ["$x"]),
+        ("MATCH (t) WHERE t.a = 'b' RETURN t, $value0", []),
+        ("MATCH (t) WHERE t.a = 'b' RETURN t, '$value0' // $", ["b"]),
         ("MATCH (t) WHERE t.a = -1 AND t.b = 1.5 AND t.c = 1e3 AND t.d = .5 RETURN t", []),
         ("MATCH (t) WITH t WHERE t.a = 1 RETURN t", []),
         ("MATCH (t) WHERE t.a ENDS WITH 'b' AND t.c = 1 RETURN t", ["b", 1]),

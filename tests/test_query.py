@@ -42,6 +42,8 @@ HARMLESS = [
     "MATCH REPEATABLE ELEMENTS (a:Tag)-[r]-(b) RETURN count(*)",
     "MATCH p = SHORTEST 1 (a:Tag)--+(b:Tag) RETURN length(p) LIMIT 1",
     "MATCH (n:Tag) WHERE n.count > 0 FINISH",
+    "MATCH (u:User {userId: CASE WHEN true THEN COUNT { MATCH (t:Tag) WHERE t.count > 3 } END}) RETURN count(u)",
+    "MATCH (call:Tag) WITH call AS show MATCH (show)--(load) RETURN show.tagName AS terminate ORDER BY terminate LIMIT 1",
     "RETURN COLLECT { MATCH (b:Badge) RETURN b.name AS n ORDER BY n } AS names, EXISTS { (:Tag) } AS any",
 ]  # fmt: skip
 
@@ -95,6 +97,25 @@ def test_size_is_limited(uri):
     (answer,) = ask(uri, "RETURN '" + "x" * LONGEST_QUERY + "'")
     assert isinstance(answer, Refused)
     assert "characters" in answer.message
+
+
+def test_a_query_that_someone_else_ends_runs_again(uri):
+    async def go():
+        reader = Reader(uri)
+        try:
+            asked = asyncio.create_task(reader.run("UNWIND range(1, 10000000) AS x RETURN sum(x % 7) AS s", 1))
+            theirs = "SHOW TRANSACTIONS YIELD transactionId AS id, currentQuery AS q WHERE q STARTS WITH 'UNWIND' "
+            with neo4j.GraphDatabase.driver(uri) as driver:
+                while not (found := driver.execute_query(theirs + "RETURN id").records) and not asked.done():
+                    await asyncio.sleep(0.01)
+                for record in found:
+                    driver.execute_query("TERMINATE TRANSACTIONS $id", id=record["id"])
+            return len(found), await asked
+        finally:
+            await reader.close()
+
+    ended, rows = asyncio.run(go())
+    assert (ended, rows.total) == (1, 1)
 
 
 def test_rows_are_counted_beyond_the_limit_and_up_to_the_cap(uri):

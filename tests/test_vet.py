@@ -157,11 +157,44 @@ def test_operators_that_no_list_knows_are_refused():
         "children": [{"operatorType": "TeleportNodes@neo4j", "children": []}],
     }
     with pytest.raises(Refused, match="TeleportNodes"):
-        vet.check_plan("r", plan)
+        vet.check_plan("r", plan, [])
     plan["children"][0]["operatorType"] = "NodeIndexSeekByRange@neo4j"
-    vet.check_plan("r", plan)
+    vet.check_plan("r", plan, [])
     for kind in ("w", "rw", "s", None):
         with pytest.raises(Refused, match="Only reading"):
-            vet.check_plan(kind, plan)
+            vet.check_plan(kind, plan, [])
     with pytest.raises(Refused):
-        vet.check_plan("r", None)
+        vet.check_plan("r", None, [])
+
+
+def test_a_plan_that_hides_a_part_may_not_hide_a_call():
+    """Seeks name the plans inside their values and don't show them."""
+    seek = {"operatorType": "NodeUniqueIndexSeek@neo4j", "args": {"Details": "n.a = nested_plan_0"}, "children": []}
+    plan = {"operatorType": "ProduceResults@neo4j", "children": [seek]}
+    harmless, risky = vet.tokens("MATCH (n {a: COUNT { MATCH (m) }}) RETURN n"), vet.tokens("CALL () { RETURN 1 }")
+    vet.check_plan("r", plan, harmless)
+    with pytest.raises(Refused, match="with WITH"):
+        vet.check_plan("r", plan, risky)
+    seek["children"] = [
+        {"operatorType": "NestedPlanGetByNameExpression@neo4j", "args": {"Details": "x AS nested_plan_0"}}
+    ]
+    vet.check_plan("r", plan, risky)
+    seek["args"]["Details"] = "n.a = nested_plan_0 + nested_plan_1"
+    with pytest.raises(Refused, match="with WITH"):
+        vet.check_plan("r", plan, risky)
+
+
+@pytest.mark.parametrize(
+    ("text", "depth"),
+    [
+        ("RETURN ((1))", 2),
+        ("RETURN '((((' // ((((", 0),
+        ("RETURN [x IN [{a: (1)}] | x]", 4),
+        ("MATCH (n) WHERE NOT NOT true AND NOT false RETURN n", 2),
+        ("MATCH (n) WHERE n.a XOR n.b XOR n.c XOR n.d RETURN n", 3),
+        ("RETURN CASE WHEN true THEN CASE WHEN true THEN (1) END END, CASE 1 WHEN 1 THEN 2 END", 3),
+        ("MATCH (n) RETURN n.case, n.case, n.case, n.not", 1),
+    ],
+)
+def test_depth(text, depth):
+    assert vet.depth(vet.tokens(text)) == depth

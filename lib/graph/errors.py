@@ -71,7 +71,7 @@ def blame(e: Neo4jError, seconds: float, timeout: float) -> NoReturn:
         raise too_slow(timeout) from e
     if code in WRITES or "write access" in message.lower():
         raise Refused("Only reading is allowed") from e
-    if isinstance(e, TransientError) or code in GONE:
+    if isinstance(e, TransientError) or code in GONE or code.startswith("Terminated"):  # by someone else
         raise ServiceUnavailable(message) from e
     kind = "name error" if UNKNOWN_NAME.search(message) else KINDS.get(code, "error")
     raise QueryFailed(message, kind) from e

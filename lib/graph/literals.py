@@ -31,11 +31,13 @@ def apart(query: str) -> tuple[str, dict[str, str | int]]:
     parts: list[str] = []
     values: dict[str, str | int] = {}
     end = 0
+    before = True
     for token in TOKEN.finditer(query):
-        if token["clause"] and not _starts_with(query, token.start()):
-            break
         if token["other"] == "$":
             return query, {}
+        before = before and (not token["clause"] or _starts_with(query, token.start()))
+        if not before:
+            continue
         value = token["text"] or token["number"]
         if value and COMPARED.search(query, max(0, token.start() - 20), token.start()):
             name = f"value{len(values)}"

@@ -261,7 +261,7 @@ class Reader:
             except (Refused, QueryFailed) as verdict:
                 return type(verdict)(moved(verdict.message, EXPLAIN), verdict.kind)
         try:
-            vet.check_plan(summary.query_type, summary.plan)
+            vet.check_plan(summary.query_type, summary.plan, vet.tokens(query))
         except Refused as verdict:
             return verdict
         return None

@@ -2,8 +2,9 @@
 
 The server is asked with EXPLAIN, which executes nothing. Its answer is a kind (`r` for a read) and the plan's operators;
 both must be on the lists below, which name what is allowed, since a later server may know clauses that no list of
-forbidden ones has. Three things the server would let pass as plain reads are found in the query's tokens: a second
-EXPLAIN or PROFILE, USE, and functions that aren't the server's own.
+forbidden ones has. What the server would let pass as plain reads is found in the query's tokens: a second EXPLAIN or
+PROFILE, options that change what comes back, USE, and functions that aren't the server's own. And since plans hide some
+of what runs inside expressions, clauses that reach beyond the graph are looked for in both.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any, NamedTuple
 
 from lib.graph.errors import QueryError, QueryFailed, Refused
 
-LONGEST_QUERY = 20_000  # characters
+LONGEST_QUERY = 8_000  # characters; longer ones keep the planner busy for seconds
+DEEPEST = 16  # of brackets, CASE, NOT and XOR; the parser's work doubles with each, and no time limit stops it
 
 # Read-only, quick, and about this graph alone. Others reach into the server: killing connections, listing settings,
 # emptying its caches.
@@ -41,11 +43,24 @@ OPERATORS = re.compile(
     r"|PreserveOrder|ProduceResults?|ProjectEndpoints|Projection|RemoteBatchProperties\w*|Selection"
     r"|(?:Partitioned)?Unwind(?:Collection)?|NestedPlan\w+Expression"
 )
-REFUSALS = (
-    (r"LoadCSV", "LOAD CSV is not allowed; the graph is all the data there is"),
-    (r"Show\w+|Terminate\w+", "SHOW and TERMINATE are not allowed; query the graph itself"),
-    (r"Transaction\w+", "IN TRANSACTIONS is not allowed; a subquery without it reads the same"),
-    (r"\w*Administration\w*", "Administration commands are not allowed; only reading the graph is"),
+# What reaches beyond the graph: its operators, its words one blank apart, and what is said about it.
+REACHING = (
+    (r"LoadCSV", r"\bload csv\b", "LOAD CSV is not allowed; the graph is all the data there is"),
+    (
+        r"Show\w+|Terminate\w+",
+        r"\bterminate transactions?\b|\bshow (?:all|alias(?:es)?|built|constraints?|current|databases?|default|executable"
+        r"|exist(?:s|ence)?|fulltext|functions?|graph|home|index(?:es)?|key|lookup|node|point|populated|privileges?"
+        r"|procedures?|property|range|rel(?:ationship)?|roles?|servers?|settings?|supported|text|transactions?|unique"
+        r"|uniqueness|users?|vector)\b",
+        "SHOW and TERMINATE are not allowed; query the graph itself",
+    ),
+    (r"Transaction\w+", None, "IN TRANSACTIONS is not allowed; a subquery without it reads the same"),
+    (r"\w*Administration\w*", None, "Administration commands are not allowed; only reading the graph is"),
+)
+# Without one of these words, nothing that a plan hides can be more than a read of the graph.
+RISKY = frozenset(("call", "load", "show", "terminate"))
+HIDDEN = (
+    "A subquery with CALL inside the value that a property is compared with is not allowed; move it in front, with WITH"
 )
 # A name in any script, a text, a comment: enough to find words that are clauses. A text that never ends is one, too.
 TOKEN = re.compile(
@@ -89,37 +104,66 @@ def check_text(query: str, foreign: frozenset[str] = frozenset()) -> list[Token]
         except UnicodeEncodeError as e:
             raise QueryFailed(f"Half a character at offset {e.start}, which no text can hold", "syntax error") from None
     read = tokens(query)
+    if (levels := depth(read)) > DEEPEST:
+        raise Refused(f"The query is nested {levels} deep (brackets, CASE, NOT, XOR); at most {DEEPEST} are allowed")
     words = [token.word() for token in read]
     start = _behind_options(read)
+    if "debug" in words[:start]:
+        raise Refused("Debug options are not allowed; send the query itself")
     if start < len(read) and words[start] in ("explain", "profile"):
         raise Refused("EXPLAIN and PROFILE are not allowed; send the query itself")
     if any(token.text == ";" and later.text != ";" for token, later in pairwise(read)):
         raise Refused("Several statements are not allowed; send them one by one, without a semicolon")
     if any(word == "use" and _is_clause(read, i, start) for i, word in enumerate(words)):
         raise Refused("USE is not allowed; there is one graph, and it is chosen already")
+    sentence = " ".join(token.word() or token.text[:1] for token in read)
+    for _, clause, why in REACHING:
+        if clause and re.search(clause, sentence):
+            raise Refused(why)
+    for procedure in _procedures(read):
+        _check_procedure(procedure)
     if foreign and (called := foreign.intersection(_called(read))):
         raise Refused(f"The function {min(called)} is not allowed; the server's own functions are")
     return read
 
 
-def check_plan(kind: str | None, plan: dict[str, Any] | None) -> None:
+def check_plan(kind: str | None, plan: dict[str, Any] | None, read: list[Token]) -> None:
     """Raise Refused unless the server calls the query a read, made of allowed operators and procedures.
 
-    kind, plan: `query_type` and `plan` of the summary of an EXPLAIN.
+    kind, plan: `query_type` and `plan` of the summary of an EXPLAIN. read: the query's tokens.
     """
     unknown = None
-    for name, details in _operators(plan or {}):
+    risky = any(token.word() in RISKY for token in read)
+    for name, details, inside in _operators(plan or {}):
         if name.startswith("ProcedureCall"):
-            procedure = details.split("(")[0]
-            if procedure not in PROCEDURES:
-                raise Refused(f"The procedure {procedure} is not allowed; allowed are {', '.join(PROCEDURES)}")
+            _check_procedure(details.split("(")[0])
         elif not OPERATORS.fullmatch(name):
-            for pattern, sentence in REFUSALS:
+            for pattern, _, why in REACHING:
                 if re.fullmatch(pattern, name):
-                    raise Refused(sentence)
+                    raise Refused(why)
             unknown = name
+        if risky and _hides(name, details, inside):
+            raise Refused(HIDDEN)
     if kind != "r" or unknown or not plan:
         raise Refused(f"Only reading is allowed; this query would {f'run {unknown}' if unknown else 'write'}")
+
+
+def depth(read: list[Token]) -> int:
+    """The deepest nesting of brackets and CASE, the longest row of NOT or the number of XOR, whichever is most."""
+    deepest = inside = row = exclusive = 0
+    before = ""
+    for token in read:
+        word = token.word() if before != "." else ""
+        bracket = token.text if token.kind == "sign" else ""
+        if bracket in ("(", "[", "{") or word == "case":
+            inside += 1
+        elif bracket in (")", "]", "}") or word == "end":
+            inside = max(inside - 1, 0)
+        row = row + 1 if word == "not" else 0
+        exclusive += word == "xor"
+        deepest = max(deepest, inside, row, exclusive)
+        before = token.text
+    return deepest
 
 
 def repeatable(read: list[Token]) -> bool:
@@ -155,7 +199,9 @@ def _behind_options(read: list[Token]) -> int:
 
 def _is_clause(read: list[Token], at: int, start: int) -> bool:
     """Whether the word at `at` opens a (sub)query and has a name behind it, as the clause USE does."""
-    if at + 1 == len(read) or read[at + 1].kind not in ("word", "quoted") or GOES_ON.fullmatch(read[at + 1].word()):
+    behind = read[at + 1] if at + 1 < len(read) else Token("sign", "")
+    named = behind.kind in ("word", "quoted") and not GOES_ON.fullmatch(behind.word())
+    if not named and behind.text != "(":
         return False
     before = [token.word() or token.text for token in read[max(0, at - 2) : at]]
     return (
@@ -163,6 +209,29 @@ def _is_clause(read: list[Token], at: int, start: int) -> bool:
         or before[-1:] in (["{"], ["next"], ["then"], ["else"], ["union"])
         or before in (["union", "all"], ["union", "distinct"])
     )
+
+
+def _procedures(read: list[Token]) -> Iterator[str]:
+    """Every dotted name behind CALL."""
+    for at, token in enumerate(read):
+        name = ""
+        for part in read[at + 1 :] if token.word() == "call" else ():
+            if part.text != "." and (part.kind not in ("word", "quoted") or name and not name.endswith(".")):
+                break
+            name += part.text.strip("`")
+        if "." in name[1:]:
+            yield name
+
+
+def _check_procedure(name: str) -> None:
+    if name not in PROCEDURES:
+        raise Refused(f"The procedure {name} is not allowed; allowed are {', '.join(PROCEDURES)}")
+
+
+def _hides(name: str, details: str, inside: list[str]) -> bool:
+    """Whether an operator's expressions have more plans of their own than are shown below it, as those of seeks do."""
+    named = len(set(re.findall(r"\bnested_plan_\d+", details))) - name.startswith("NestedPlan")
+    return named > sum(child.startswith("NestedPlan") for child in inside)
 
 
 def _called(read: list[Token]) -> Iterator[str]:
@@ -179,11 +248,12 @@ def _called(read: list[Token]) -> Iterator[str]:
             name = ""
 
 
-def _operators(plan: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """(name, details) of every operator."""
+def _operators(plan: dict[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
+    """(name, details, names of the operators right below) of every operator."""
     left = [plan] if plan else []
     while left:
         operator = left.pop()
-        left += operator.get("children", [])
-        name = operator["operatorType"].split("@")[0].split("(")[0]
-        yield name, str(operator.get("args", {}).get("Details", ""))
+        below = operator.get("children", [])
+        left += below
+        names = [part["operatorType"].split("@")[0].split("(")[0] for part in (operator, *below)]
+        yield names[0], str(operator.get("args", {}).get("Details", "")), names[1:]
