@@ -216,7 +216,7 @@ def _procedures(read: list[Token]) -> Iterator[str]:
     for at, token in enumerate(read):
         name = ""
         for part in read[at + 1 :] if token.word() == "call" else ():
-            if part.text != "." and (part.kind not in ("word", "quoted") or name and not name.endswith(".")):
+            if part.text != "." and (part.kind not in ("word", "quoted") or (name and not name.endswith("."))):
                 break
             name += part.text.strip("`")
         if "." in name[1:]:
