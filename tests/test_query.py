@@ -141,6 +141,27 @@ def test_no_result_is_too_large_for_this_process(uri):
     assert psutil.Process().memory_info().rss - before < 500 * 2**20
 
 
+def test_a_pause_of_this_process_is_nobody_s_time_out():
+    async def go():
+        deadlines = query.Deadlines()
+
+        async def patient():
+            async with deadlines.within(0.6):
+                await asyncio.sleep(0.4)
+                return "answered"
+
+        asked = [asyncio.create_task(patient()) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        time.sleep(1.5)  # as while it reads another's huge answer
+        found = await asyncio.gather(*asked)
+        with pytest.raises(TimeoutError):
+            async with deadlines.within(0.3):
+                await asyncio.sleep(5)
+        return found
+
+    assert asyncio.run(go()) == ["answered"] * 3
+
+
 def test_values_are_json(uri):
     row = (
         "localdatetime('2010-07-19T19:39:07'), localdatetime('2010-07-19T19:39:07.120'), date('2010-07-20'), "

@@ -189,11 +189,14 @@ def test_a_plan_that_hides_a_part_may_not_hide_a_call():
     [
         ("RETURN ((1))", 2),
         ("RETURN '((((' // ((((", 0),
-        ("RETURN [x IN [{a: (1)}] | x]", 4),
+        ("RETURN [x IN [{a: (1)}] | x]", 5),  # braces count twice
         ("MATCH (n) WHERE NOT NOT true AND NOT false RETURN n", 2),
         ("MATCH (n) WHERE n.a XOR n.b XOR n.c XOR n.d RETURN n", 3),
         ("RETURN CASE WHEN true THEN CASE WHEN true THEN (1) END END, CASE 1 WHEN 1 THEN 2 END", 3),
         ("MATCH (n) RETURN n.case, n.case, n.case, n.not", 1),
+        ("MATCH (end) WHERE ((end.a)) = [end, [end, [end, 1]]] RETURN end", 3),
+        ("MATCH (end) RETURN CASE end WHEN end THEN CASE WHEN end THEN end ELSE 1 END ELSE end END", 2),
+        ("MATCH (case) RETURN case, (case)", 3),
     ],
 )
 def test_depth(text, depth):

@@ -49,6 +49,7 @@ for name in ("neo4j.io", "neo4j.session"):
 
 CAP = 25_000  # rows that are counted at most
 HEAVIEST = 32 * 2**20  # bytes of memory of a result, after which no more rows are fetched
+TURN = 2**16  # bytes of a result, after which others get a turn
 CACHE = 64 * 2**20  # bytes of results that a study's step remembers
 KEPT = 200  # rows that are remembered of a result, though fewer were asked for
 GRACE = 3.0  # seconds after the server's own limit, after which the caller gets an answer from us
@@ -87,6 +88,42 @@ class Slots:
                     self._free.release()
 
 
+class Deadlines:
+    """Time limits that don't count what this process spends on others' answers, during which it hears of nothing."""
+
+    BEAT = 0.25  # seconds
+
+    def __init__(self) -> None:
+        self._open: set[asyncio.Timeout] = set()
+        self._beats: asyncio.TimerHandle | None = None
+
+    @contextlib.asynccontextmanager
+    async def within(self, seconds: float) -> AsyncIterator[None]:
+        """Raises TimeoutError where the block takes longer than `seconds`, pauses apart."""
+        async with asyncio.timeout(seconds) as limit:
+            self._open.add(limit)
+            if self._beats is None:
+                self._wait()
+            try:
+                yield
+            finally:
+                self._open.discard(limit)
+
+    def _wait(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._beats = loop.call_at(loop.time() + self.BEAT, self._beat)
+
+    def _beat(self) -> None:
+        """Comes before the limits that ran out in the same pause, and in time to put them off."""
+        pause = asyncio.get_running_loop().time() - self._beats.when() if self._beats else 0.0
+        for limit in self._open:
+            if pause > self.BEAT and not limit.expired():
+                limit.reschedule((limit.when() or 0.0) + pause)
+        self._beats = None
+        if self._open:
+            self._wait()
+
+
 class Reader:
     """Runs queries from any number of tasks, `at_once` of them at a time, each for `timeout` seconds at most.
 
@@ -98,7 +135,7 @@ class Reader:
     def __init__(self, uri: str, at_once: int = 24, timeout: float = 45.0, cache: int = 0):
         self.uri, self.timeout = uri, timeout
         self.counts: Counter[str] = Counter()
-        self._slots = Slots(at_once)
+        self._slots, self._deadlines = Slots(at_once), Deadlines()
         self._results = Results(cache)
         self._asking: dict[str, asyncio.Future[None]] = {}
         self._verdicts: dict[bytes, QueryError | None] = {}
@@ -210,7 +247,7 @@ class Reader:
         started = time.monotonic()
         name = next(self._names)
         try:
-            async with asyncio.timeout(self.timeout + GRACE):
+            async with self._deadlines.within(self.timeout + GRACE):
                 return await self._vetted(query, limit, values, name)
         except TimeoutError:
             self._watches.add(watch := asyncio.ensure_future(self._end(name)))
@@ -223,7 +260,8 @@ class Reader:
         except (ServiceUnavailable, SessionExpired, DriverError, OSError) as e:
             if wire.too_long(e):
                 raise QueryFailed(
-                    f"A row is longer than {wire.LONGEST_ROW >> 20} MB; return fewer or smaller values", "memory error"
+                    f"A row has more than {wire.MOST_VALUES:,} values or {wire.LONGEST_ROW >> 20} MB; return less in one row",
+                    "memory error",
                 ) from e
             raise ServiceUnavailable(str(e)) from e  # the connection broke, maybe in the middle of an answer
         except Neo4jError as e:  # the server's own fault, as it says; the query brought it up all the same
@@ -270,8 +308,11 @@ class Reader:
         """The first `limit` rows and the number of all, up to CAP rows or HEAVIEST bytes."""
         columns = list(result.keys())
         rows: list[list[Any]] = []
-        total = seen = 0
+        total = seen = shared = 0
         async for record in result:
+            if seen > shared + TURN:
+                shared = seen
+                await asyncio.sleep(0)
             if total == CAP or seen > HEAVIEST:
                 session.cancel()  # closing it would read what the server has sent already
                 return Rows(columns, rows, total, cut=True, more=True)

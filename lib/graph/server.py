@@ -40,6 +40,7 @@ JVM = [
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--enable-native-access=ALL-UNNAMED",
     "-XX:+ExitOnOutOfMemoryError",  # a server without memory answers nonsense; the watchdog starts a fresh one
+    "-Xss64m",  # the parser recurses; at the usual 1 MB, two hundred signs of plus leave a query without any answer
     "-XX:+UseSerialGC",  # measured: the other collectors' threads cost more than they bring at this heap
     "-XX:TieredStopAtLevel=1",  # measured: the second compiler takes 4 CPU-seconds of a start, and pays in long imports
 ]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from lib.graph.errors import QueryError, QueryFailed, Refused
 
 LONGEST_QUERY = 8_000  # characters; longer ones keep the planner busy for seconds
-DEEPEST = 16  # of brackets, CASE, NOT and XOR; the parser's work doubles with each, and no time limit stops it
+DEEPEST = 16  # levels of brackets, CASE, NOT and XOR; the parser's work doubles with each, and no time limit stops it
 
 # Read-only, quick, and about this graph alone. Others reach into the server: killing connections, listing settings,
 # emptying its caches.
@@ -62,14 +62,17 @@ RISKY = frozenset(("call", "load", "show", "terminate"))
 HIDDEN = (
     "A subquery with CALL inside the value that a property is compared with is not allowed; move it in front, with WITH"
 )
+CLOSES = {")": "(", "]": "[", "}": "{"}
 # A name in any script, a text, a comment: enough to find words that are clauses. A text that never ends is one, too.
 TOKEN = re.compile(
     r"""(?P<blank>\s+|//[^\n\r]*|/\*.*?(?:\*/|\Z))|(?P<text>'(?:\\.|[^'\\])*(?:'|\Z)|"(?:\\.|[^"\\])*(?:"|\Z))"""
-    r"""|(?P<quoted>`(?:``|[^`])*(?:`|\Z))|(?P<number>\d\w*(?:\.\d\w*)?)|(?P<word>\w+)|(?P<sign>.)""",
+    r"""|(?P<quoted>`(?:``|[^`])*(?:`|\Z))|(?P<number>\d+(?:\.\d+)?)|(?P<word>\w+)|(?P<sign>.)""",
     re.DOTALL,
 )
 ESCAPE = re.compile(r"\\(?:\\|u([0-9A-Fa-f]{4}))")
+IMPORTED = re.compile(r"\{ with (?!distinct )(?:\S+ , )*\S+ use [\w`(]")  # USE behind the WITH that opens a subquery
 GOES_ON = re.compile(r"and|or|xor|in|is|contains|starts|ends|when|then|else|end")  # behind a variable called use
+OPERAND = re.compile(r"case|when|then|else|and|or|xor|not|in|contains|with|[^\w\s)\]}'\"`]")  # a value comes next
 CLOCKS = re.compile(r"(?:date|time|datetime|localtime|localdatetime|(?:local|zoned)_(?:date)?time)")
 CHANGING = re.compile(
     r"rand|randomuuid|timestamp|realtime|statement|transaction|truncate"
@@ -117,6 +120,8 @@ def check_text(query: str, foreign: frozenset[str] = frozenset()) -> list[Token]
     if any(word == "use" and _is_clause(read, i, start) for i, word in enumerate(words)):
         raise Refused("USE is not allowed; there is one graph, and it is chosen already")
     sentence = " ".join(token.word() or token.text[:1] for token in read)
+    if IMPORTED.search(sentence) or any(w == "use" and _is_clause(read, i, start) for i, w in enumerate(words)):
+        raise Refused("USE is not allowed; there is one graph, and it is chosen already")
     for _, clause, why in REACHING:
         if clause and re.search(clause, sentence):
             raise Refused(why)
@@ -149,20 +154,27 @@ def check_plan(kind: str | None, plan: dict[str, Any] | None, read: list[Token])
 
 
 def depth(read: list[Token]) -> int:
-    """The deepest nesting of brackets and CASE, the longest row of NOT or the number of XOR, whichever is most."""
-    deepest = inside = row = exclusive = 0
+    """The deepest nesting of brackets and CASE, the longest row of NOT or the number of XOR, whichever is most.
+
+    Braces count twice: the planner's work for subqueries in subqueries grows faster.
+    """
+    deepest = row = exclusive = 0
+    inside: list[str] = []
     before = ""
     for token in read:
         word = token.word() if before != "." else ""
         bracket = token.text if token.kind == "sign" else ""
-        if bracket in ("(", "[", "{") or word == "case":
-            inside += 1
-        elif bracket in (")", "]", "}") or word == "end":
-            inside = max(inside - 1, 0)
+        if bracket in CLOSES.values() or word == "case":
+            inside.append(bracket or word)
+        elif bracket in CLOSES and CLOSES[bracket] in inside:
+            while inside.pop() != CLOSES[bracket]:
+                pass
+        elif word == "end" and inside[-1:] == ["case"] and not OPERAND.fullmatch(before):  # else it is a name
+            inside.pop()
         row = row + 1 if word == "not" else 0
         exclusive += word == "xor"
-        deepest = max(deepest, inside, row, exclusive)
-        before = token.text
+        deepest = max(deepest, len(inside) + inside.count("{"), row, exclusive)
+        before = token.text.lower()
     return deepest
 
 
