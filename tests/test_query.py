@@ -99,6 +99,14 @@ def test_size_is_limited(uri):
     assert "characters" in answer.message
 
 
+def test_what_is_too_deep_is_said_to_be(uri):
+    plan, nested = ask(
+        uri, "RETURN 1 AS x " + "UNION RETURN 1 AS x " * 380, "RETURN reduce(l = [], i IN range(1, 400) | [l])"
+    )
+    assert isinstance(plan, QueryFailed) and "plan" in plan.message
+    assert isinstance(nested, QueryFailed) and "levels" in nested.message
+
+
 def test_a_query_that_someone_else_ends_runs_again(uri):
     async def go():
         reader = Reader(uri)

@@ -298,6 +298,8 @@ class Reader:
                 blame(e, 0, self.timeout)
             except (Refused, QueryFailed) as verdict:
                 return type(verdict)(moved(verdict.message, EXPLAIN), verdict.kind)
+        except (BrokenRecordError, RecursionError):
+            return QueryFailed("The plan of this query is too deep to be read; use fewer clauses")
         try:
             vet.check_plan(summary.query_type, summary.plan, vet.tokens(query))
         except Refused as verdict:
