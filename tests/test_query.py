@@ -43,6 +43,10 @@ HARMLESS = [
     "MATCH p = SHORTEST 1 (a:Tag)--+(b:Tag) RETURN length(p) LIMIT 1",
     "MATCH (n:Tag) WHERE n.count > 0 FINISH",
     "MATCH (u:User {userId: CASE WHEN true THEN COUNT { MATCH (t:Tag) WHERE t.count > 3 } END}) RETURN count(u)",
+    "MATCH (call:User) WHERE call.userId = CASE WHEN true THEN COUNT { MATCH (t:Tag) } END RETURN count(*)",
+    "MATCH (case:User) RETURN " + ", ".join(f"case.views + {n}" for n in range(20)) + " LIMIT 1",
+    "WITH 1 AS x CALL (x) { WITH x, [x] AS use UNWIND use AS y RETURN y } RETURN y",
+    "MATCH (use:Tag) CALL (use) { WITH use MATCH (use)--(n) RETURN count(n) AS k } RETURN sum(k)",
     "MATCH (call:Tag) WITH call AS show MATCH (show)--(load) RETURN show.tagName AS terminate ORDER BY terminate LIMIT 1",
     "RETURN COLLECT { MATCH (b:Badge) RETURN b.name AS n ORDER BY n } AS names, EXISTS { (:Tag) } AS any",
 ]  # fmt: skip

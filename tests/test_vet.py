@@ -196,7 +196,7 @@ def test_a_plan_that_hides_a_part_may_not_hide_a_call():
         ("MATCH (n) RETURN n.case, n.case, n.case, n.not", 1),
         ("MATCH (end) WHERE ((end.a)) = [end, [end, [end, 1]]] RETURN end", 3),
         ("MATCH (end) RETURN CASE end WHEN end THEN CASE WHEN end THEN end ELSE 1 END ELSE end END", 2),
-        ("MATCH (case) RETURN case, (case)", 3),
+        ("MATCH (case:A) RETURN case, (case), case.a = case.b, xor.a", 1),
     ],
 )
 def test_depth(text, depth):

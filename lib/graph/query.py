@@ -298,8 +298,10 @@ class Reader:
                 blame(e, 0, self.timeout)
             except (Refused, QueryFailed) as verdict:
                 return type(verdict)(moved(verdict.message, EXPLAIN), verdict.kind)
-        except (BrokenRecordError, RecursionError):
-            return QueryFailed("The plan of this query is too deep to be read; use fewer clauses")
+        except (BrokenRecordError, RecursionError, ServiceUnavailable, SessionExpired, OSError) as e:
+            if isinstance(e, ServiceUnavailable | SessionExpired | OSError) and not wire.too_long(e):
+                raise
+            return QueryFailed("The plan of this query is too large to be read; use fewer clauses")
         try:
             vet.check_plan(summary.query_type, summary.plan, vet.tokens(query))
         except Refused as verdict:
@@ -320,7 +322,10 @@ class Reader:
                 return Rows(columns, rows, total, cut=True, more=True)
             total += 1
             values = record.values()
-            seen += wire.weight(values)
+            seen += (row := wire.weight(values))
+            if row > HEAVIEST:
+                session.cancel()
+                raise QueryFailed(f"A row takes more than {HEAVIEST >> 20} MB; return less in one row", "memory error")
             if total <= limit:
                 rows.append([wire.plain(value) for value in values])
         return Rows(columns, rows, total, total > len(rows))

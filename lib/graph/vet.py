@@ -70,8 +70,11 @@ TOKEN = re.compile(
     re.DOTALL,
 )
 ESCAPE = re.compile(r"\\(?:\\|u([0-9A-Fa-f]{4}))")
-IMPORTED = re.compile(r"\{ with (?!distinct )(?:\S+ , )*\S+ use [\w`(]")  # USE behind the WITH that opens a subquery
 GOES_ON = re.compile(r"and|or|xor|in|is|contains|starts|ends|when|then|else|end")  # behind a variable called use
+INTRODUCES = re.compile(  # words behind which a variable called use may stand
+    r"with|return|distinct|as|by|case|when|then|else|and|or|xor|not|in|contains|where|unwind|filter|let|limit|skip|offset"
+    r"|yield|on|all|any|none|single|of|to|is|optional|match|call"
+)
 OPERAND = re.compile(r"case|when|then|else|and|or|xor|not|in|contains|with|[^\w\s)\]}'\"`]")  # a value comes next
 CLOCKS = re.compile(r"(?:date|time|datetime|localtime|localdatetime|(?:local|zoned)_(?:date)?time)")
 CHANGING = re.compile(
@@ -120,7 +123,7 @@ def check_text(query: str, foreign: frozenset[str] = frozenset()) -> list[Token]
     if any(word == "use" and _is_clause(read, i, start) for i, word in enumerate(words)):
         raise Refused("USE is not allowed; there is one graph, and it is chosen already")
     sentence = " ".join(token.word() or token.text[:1] for token in read)
-    if IMPORTED.search(sentence) or any(w == "use" and _is_clause(read, i, start) for i, w in enumerate(words)):
+    if any(word == "use" and _is_clause(read, i, start) for i, word in enumerate(words)):
         raise Refused("USE is not allowed; there is one graph, and it is chosen already")
     for _, clause, why in REACHING:
         if clause and re.search(clause, sentence):
@@ -138,7 +141,7 @@ def check_plan(kind: str | None, plan: dict[str, Any] | None, read: list[Token])
     kind, plan: `query_type` and `plan` of the summary of an EXPLAIN. read: the query's tokens.
     """
     unknown = None
-    risky = any(token.word() in RISKY for token in read)
+    risky = any(_is_risky(read, at) for at in range(len(read)))
     for name, details, inside in _operators(plan or {}):
         if name.startswith("ProcedureCall"):
             _check_procedure(details.split("(")[0])
@@ -161,8 +164,10 @@ def depth(read: list[Token]) -> int:
     deepest = row = exclusive = 0
     inside: list[str] = []
     before = ""
-    for token in read:
+    for at, token in enumerate(read):
         word = token.word() if before != "." else ""
+        if word in ("case", "xor") and not _is_operator(read, at):
+            word = ""
         bracket = token.text if token.kind == "sign" else ""
         if bracket in CLOSES.values() or word == "case":
             inside.append(bracket or word)
@@ -210,7 +215,7 @@ def _behind_options(read: list[Token]) -> int:
 
 
 def _is_clause(read: list[Token], at: int, start: int) -> bool:
-    """Whether the word at `at` opens a (sub)query and has a name behind it, as the clause USE does."""
+    """Whether the word at `at` is the clause USE: it opens a (sub)query or comes behind a value, and a name follows."""
     behind = read[at + 1] if at + 1 < len(read) else Token("sign", "")
     named = behind.kind in ("word", "quoted") and not GOES_ON.fullmatch(behind.word())
     if not named and behind.text != "(":
@@ -220,6 +225,23 @@ def _is_clause(read: list[Token], at: int, start: int) -> bool:
         at == start
         or before[-1:] in (["{"], ["next"], ["then"], ["else"], ["union"])
         or before in (["union", "all"], ["union", "distinct"])
+        or (before[-1] in ")]}" if read[at - 1].kind == "sign" else not INTRODUCES.fullmatch(before[-1]))
+    )
+
+
+def _is_operator(read: list[Token], at: int) -> bool:
+    """Whether the word at `at`, CASE or XOR, is one, and no name: a value follows."""
+    behind = read[at + 1] if at + 1 < len(read) else Token("sign", "")
+    return behind.kind != "sign" or behind.text in "([{-+$"
+
+
+def _is_risky(read: list[Token], at: int) -> bool:
+    """Whether the word at `at` may be one of RISKY as a clause: it isn't in the place of a name."""
+    before, behind = (read[i] if 0 <= i < len(read) else Token("sign", "") for i in (at - 1, at + 1))
+    return (
+        read[at].word() in RISKY
+        and before.text not in ("(", ",", ".", ":", "[", "|", "=")
+        and (behind.kind in ("word", "quoted") or behind.text in ("(", "{"))
     )
 
 

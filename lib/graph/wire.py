@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from typing import Any
 
 from neo4j._async.io._bolt import _base  # private, but the driver has no limit of its own
@@ -11,7 +12,7 @@ from neo4j.graph import Node, Path, Relationship
 from neo4j.spatial import Point
 
 LONGEST_ROW = 4 * 2**20  # bytes on the wire; the server streams a list of a billion numbers without holding it
-MOST_VALUES = 25_000  # in one row: reading a time takes 50 microseconds, in which this process does nothing else
+MOST_VALUES = 100_000  # in one row; reading them takes a second or more, in which this process does nothing else
 DEEPEST = 50  # levels of lists and maps; Python's own recursion ends at a few hundred
 FRACTION = re.compile(r"\.(\d*?)0+(?=$|[ZS+[-])")
 
@@ -119,13 +120,19 @@ def copied(value: Any) -> Any:
 
 
 def weight(value: Any) -> int:
-    """About how many bytes of memory a value takes."""
+    """About how many bytes of memory a value takes, in the driver's form or in ours, whichever is more."""
+    if value is None or isinstance(value, int | float):
+        return 32
     if isinstance(value, str | bytes | bytearray):
-        return 50 + len(value)
-    if isinstance(value, list | tuple):
-        return 56 + 8 * len(value) + sum(map(weight, value))
-    if isinstance(value, dict | Node | Relationship):
-        return 64 + sum(100 + len(k) + weight(v) for k, v in value.items())
+        return sys.getsizeof(value) + 32  # one wide character makes all of a text wide
+    if isinstance(value, dict):
+        return 64 + sum(100 + sys.getsizeof(k) + weight(v) for k, v in value.items())
+    if isinstance(value, Node | Relationship):
+        return 600 + sum(100 + sys.getsizeof(k) + weight(v) for k, v in value.items())
     if isinstance(value, Path):
-        return 64 + sum(map(weight, (*value.nodes, *value.relationships)))
-    return 32 if value is None or isinstance(value, int | float) else 250  # times and points, with their text
+        return 600 + sum(map(weight, (*value.nodes, *value.relationships)))
+    if isinstance(value, list | tuple) and not hasattr(value, "iso_format"):
+        return 56 + 8 * len(value) + sum(map(weight, value))
+    if hasattr(value, "to_native"):
+        return 250 + 40 * len(value) if hasattr(value, "__len__") else 250  # vectors; else times, with their text
+    return 250
