@@ -21,12 +21,9 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from tqdm import tqdm
 
 from lib import loop
@@ -34,12 +31,12 @@ from lib.files import read_jsonl, write_json, write_jsonl
 from lib.graph import server
 from lib.graph.query import CAP, QueryError, Reader, Unavailable
 from lib.questions import sql
+from lib.questions.human_answers import answers, filled
 from lib.questions.sql import Rows, SqlError
 from lib.questions.verify import steady
 from lib.reward import score
 from lib.settings import ROOT
 
-ANSWERS = Path(__file__).with_name("human_answers.yaml")
 SPLIT = "human"
 FILE, SUMMARY = f"{SPLIT}.jsonl", f"{SPLIT}_summary.json"
 DATABASE = "codebase_community"
@@ -151,55 +148,6 @@ def _asked(entry: dict[str, Any]) -> Asked:
     )
 
 
-@cache
-def answers() -> dict[int, Any]:
-    """The hand-written answers by BIRD's number: a query, or its `words`, `sql` and `suspect`."""
-    found: dict[int, Any] = yaml.safe_load(ANSWERS.read_text(encoding="utf-8"))
-    return found
-
-
-PARAMETER = re.compile(r"\$(\d+|q)(?::(\w+))?")
-SPOKEN_TIME = re.compile(r"\d+/\d+/\d{4} \d+:\d\d:\d\d [AP]M")
-CONVERSIONS = {
-    "year": lambda v: str(int(v)),
-    "date": lambda v: f"date('{date.fromisoformat(v.rstrip('%'))}')",
-    "moment": lambda v: f"localdatetime('{datetime.fromisoformat(v).isoformat()}')",
-    "like": lambda v: _cypher(v.strip("%").lower()),  # LIKE takes capital and small letters for the same
-    "tag": lambda v: _cypher(v.strip("<>")),
-}
-
-
-def filled(answer: str, code: str, question: str = "") -> str:
-    """A hand-written answer with its parameters replaced by the constants of the question's SQL, as Cypher writes them.
-
-    $2 is the second constant, $2:year a text that holds a year as a number; `date` and `moment` are texts with a date or a
-    time, `like` the pattern of a LIKE without its %, `tag` a tag's name in angle brackets; $q:moment is the time in the
-    question's own words. Raises HumanError for a parameter that the SQL or the question doesn't have.
-    """
-    constants = sql.literals(code)
-
-    def value(m: re.Match[str]) -> str:
-        try:
-            given = _spoken(question) if m[1] == "q" else constants[int(m[1]) - 1].value
-            return CONVERSIONS[m[2]](given) if m[2] else _cypher(given)
-        except (IndexError, KeyError, ValueError, AttributeError) as e:
-            raise HumanError(f"{m[0]} of an answer doesn't fit the SQL {code!r} ({type(e).__name__}: {e})") from e
-
-    return PARAMETER.sub(value, answer)
-
-
-def _spoken(question: str) -> str:
-    """The time in a question, like 7/19/2010 7:25:47 PM, in ISO form."""
-    found = SPOKEN_TIME.findall(question)
-    return datetime.strptime(found[0], "%m/%d/%Y %I:%M:%S %p").isoformat()
-
-
-def _cypher(value: str | int | float) -> str:
-    if not isinstance(value, str):
-        return repr(value)
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 # ---------------------------------------------------------------- a person's own
 
 OWN_KEYS = ("question", "hint", "difficulty", "query", "sql", "id", "ordered")
@@ -224,7 +172,9 @@ def own(path: Path) -> list[Asked]:
     if twice := [name for name, n in Counter(asked.id for asked in found).items() if n > 1]:
         raise HumanError(f"{path}: id {twice[0]!r} is there twice; ids tell episodes apart")
     if not found:
-        raise HumanError(f"{path} holds no question; write one JSON object a line, with `question` and `query` or `sql`")
+        raise HumanError(
+            f"{path} holds no question; write one JSON object a line, with `question` and `query` or `sql`"
+        )
     return found
 
 
@@ -235,7 +185,9 @@ def _own(where: str, number: int, line: Any) -> Asked:
     for key, value in line.items():
         fits = isinstance(value, bool) if key == "ordered" else isinstance(value, str) and bool(value.strip())
         if not fits and not (value is None and key in ("hint", "difficulty")):
-            raise HumanError(f"{where}: {key} is {value!r}; it must be {'true or false' if key == 'ordered' else 'a text'}")
+            raise HumanError(
+                f"{where}: {key} is {value!r}; it must be {'true or false' if key == 'ordered' else 'a text'}"
+            )
     if "question" not in line or not ("query" in line or "sql" in line):
         raise HumanError(f"{where}: needs `question`, and the answer as `query` (Cypher) or `sql`")
     code, query = line.get("sql"), line.get("query")
@@ -425,10 +377,14 @@ def frozen(folder: Path) -> dict[str, Any]:
         written = (folder / FILE).read_bytes()
         summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
     except FileNotFoundError as e:
-        raise HumanError(f"{Path(str(e.filename)).name} is missing: make it with `python -m lib.questions.human`") from e
+        raise HumanError(
+            f"{Path(str(e.filename)).name} is missing: make it with `python -m lib.questions.human`"
+        ) from e
     found = hashlib.sha256(written).hexdigest()
     if found != summary["sha256"]:
-        raise HumanError(f"{FILE} has the sha256 {found}, its summary another one ({summary['sha256']}): make both anew")
+        raise HumanError(
+            f"{FILE} has the sha256 {found}, its summary another one ({summary['sha256']}): make both anew"
+        )
     lines = [json.loads(line) for line in written.decode().splitlines()]
     return {
         "sha256": found,
@@ -450,7 +406,9 @@ def twin_file(graph: Path, path: Path) -> Path:
     about = json.loads((graph / "counts.json").read_text(encoding="utf-8"))
     if not path.exists():
         if about["source"] != "twin":
-            raise HumanError(f"{path} is no file, and only a twin's can be made; the graph's source is {about['source']}")
+            raise HumanError(
+                f"{path} is no file, and only a twin's can be made; the graph's source is {about['source']}"
+            )
         from lib.graph.twin import tables
 
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -466,7 +424,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description="Gives people's questions their reference rows and a status, and writes human.jsonl and "
         "human_summary.json.",
     )
-    parser.add_argument("--bird", type=Path, metavar="JSON", help="BIRD's questions: dev.json, or those of this database")
+    parser.add_argument(
+        "--bird", type=Path, metavar="JSON", help="BIRD's questions: dev.json, or those of this database"
+    )
     parser.add_argument("--own", type=Path, metavar="JSONL", help="your own: `question` and `query` or `sql` a line")
     parser.add_argument(
         "--sqlite", type=Path, metavar="FILE", help="what SQL runs on; made where it is missing and the graph is a twin"

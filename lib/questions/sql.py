@@ -25,6 +25,7 @@ SECONDS = 120.0  # a query on BIRD's file, which has no indexes, takes seconds; 
 STEPS = 10_000  # of SQLite's machine between two looks at the clock
 READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 TOKEN = re.compile(r"\s+|'(?:[^']|'')*'|`[^`]*`|\"[^\"]*\"|\d+(?:\.\d+)?|\w+|<=|>=|<>|!=|.", re.DOTALL)
+NAMES = ("DisplayName", "UserDisplayName")
 DIRECTION = re.compile(r"\s+(?:ASC|DESC)\s*$", re.IGNORECASE)
 
 Rows = list[list[Any]]
@@ -68,7 +69,7 @@ def run(connection: sqlite3.Connection, sql: str, seconds: float = SECONDS) -> R
     Raises SqlError for SQL that would change anything, that fails, or that runs longer than `seconds`.
     """
     with _limited(connection, sql, seconds):
-        return [[None if value == "" else value for value in row] for row in connection.execute(sql)]
+        return [[_plain(value) for value in row] for row in connection.execute(sql)]
 
 
 @contextmanager
@@ -91,6 +92,10 @@ def _only_reads(action: int, first: str | None, second: str | None, *_: str | No
     if action == sqlite3.SQLITE_FUNCTION and str(second).lower() in ("load_extension", "readfile", "writefile"):
         return sqlite3.SQLITE_DENY
     return sqlite3.SQLITE_OK if action in READING else sqlite3.SQLITE_DENY
+
+
+def _plain(value: Any) -> Any:
+    return value.hex() if isinstance(value, bytes) else None if value == "" else value
 
 
 def _text(given: bytes) -> str:
@@ -130,7 +135,7 @@ def _value(token: str) -> str | int | float:
 
 def names(sql: str) -> list[str]:
     """The texts that a query compares with a user's display name, in order, each once."""
-    return list(dict.fromkeys(str(x.value) for x in literals(sql) if x.column == "DisplayName"))
+    return list(dict.fromkeys(str(x.value) for x in literals(sql) if x.column in NAMES))
 
 
 def is_ordered(sql: str) -> bool:
@@ -179,7 +184,8 @@ def _cut(tokens: list[str], depths: list[int], end: int, level: int) -> _Cut | N
     if "SELECT" not in words or "FROM" not in words or not limit.isdigit():
         return None
     order = words.get("ORDER", end)
-    keys, key = [], ""
+    keys: list[str] = []
+    key = ""
     for i in range(order, end):
         if tokens[i] == "," and depths[i] == level:
             keys, key = [*keys, key], ""
@@ -238,9 +244,9 @@ def write(path: Path, tables: Iterable[tuple[str, Iterable[dict[str, Any]]]]) ->
             columns = ", ".join(f"{column} {SQL_TYPES[kind]}" for column, kind in table.columns.items())
             connection.execute(f"CREATE TABLE {name} ({columns})")  # no key: dirty files have rows twice
         for name, rows in tables:
-            columns = list(mapping.community().tables[name].columns)
-            marks = ", ".join("?" * len(columns))
-            values = ([row.get(column) for column in columns] for row in rows)
-            connection.executemany(f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({marks})", values)
+            named = list(mapping.community().tables[name].columns)
+            marks = ", ".join("?" * len(named))
+            values = ([row.get(column) for column in named] for row in rows)
+            connection.executemany(f"INSERT INTO {name} ({', '.join(named)}) VALUES ({marks})", values)
         connection.commit()
     return path
