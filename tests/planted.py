@@ -182,14 +182,14 @@ class Planted:
 
 
 def planted(asked: list[Asked]) -> dict[str, list[Row]]:
-    """The twin's eight tables with rows for every constant of the questions' SQL."""
+    """The twin's eight tables with rows for every constant of BIRD's SQL; without questions, only with what is the most."""
     site = Planted()
     for question in asked:
         assert question.sql is not None
         _by_column(site, question.sql)
-    _by_question(
-        site, {int(q.id.removeprefix("bird-")): [x.value for x in sql.literals(q.sql or "")] for q in asked}, asked
-    )
+    if asked:
+        constants = {q.id: [x.value for x in sql.literals(q.sql or "")] for q in asked}
+        _by_question(site, {int(name.removeprefix("bird-")): found for name, found in constants.items()}, asked)
     _extremes(site)
     return site.tables
 
