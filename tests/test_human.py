@@ -364,10 +364,10 @@ def test_constants_and_what_they_are_compared_with():
 
 
 def test_an_answer_s_parameters():
-    code = "SELECT 1 FROM t WHERE a = 'O''Hara \\' AND b LIKE '%Big%' AND c = '2011' AND d = '2010-07-19 19:39:08.0' AND e = '<r>'"
+    code = "SELECT 1 FROM t WHERE a = 'O''Hara \\' AND b LIKE '%Big%' AND c = '2011' AND d = '2012-03-14 01:02:03.0' AND e = '<r>'"
     given = "$1 $2 $3:like $4:year $5:moment $6:tag $q:moment"
-    assert human_answers.filled(given, code, "On 7/19/2010 7:25:47 PM?") == (
-        "1 'O\\'Hara \\\\' 'big' 2011 localdatetime('2010-07-19T19:39:08') 'r' localdatetime('2010-07-19T19:25:47')"
+    assert human_answers.filled(given, code, "On 3/4/2012 5:06:07 PM?") == (
+        "1 'O\\'Hara \\\\' 'big' 2011 localdatetime('2012-03-14T01:02:03') 'r' localdatetime('2012-03-04T17:06:07')"
     )
     for wrong in ("$9", "$2:year", "$1:like", "$2:nothing", "$q:moment"):
         with pytest.raises(human_answers.AnswerError, match=re.escape(wrong)):
@@ -467,10 +467,9 @@ READERS = {  # who may: evaluation, audit, the plan and the report, none of whic
 
 
 def test_no_generator_imports_the_human_questions():
-    assert len(GENERATORS) >= 10
+    assert len(GENERATORS) >= 10 and "lib/questions/draw.py" in closure("import lib.questions.generate")
     for file in GENERATORS:
-        found = closure((ROOT / file).read_text())
-        assert "lib/questions/__init__.py" in found | {file} and not found & set(HUMAN), file
+        assert not closure((ROOT / file).read_text()) & set(HUMAN), file
     for stage in ("1_graph", "2_questions", "3_base", "4_train"):
         cells = json.loads((ROOT / "notebooks" / f"{stage}.ipynb").read_text())["cells"]
         code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")

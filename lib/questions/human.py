@@ -294,8 +294,6 @@ async def _found(query: str | None, reader: Reader) -> Rows | str:
         return "isn't known"
     try:
         found = await reader.run(query, CAP)
-    except Unavailable:
-        raise
     except QueryError as e:
         return f"fails ({e.message})"
     return f"returns more than {CAP:,} rows" if found.cut else found.rows

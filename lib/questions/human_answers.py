@@ -58,7 +58,7 @@ def filled(answer: str, code: str, question: str = "") -> str:
 
 
 def _spoken(question: str) -> str:
-    """The time in a question, like 7/19/2010 7:25:47 PM, in ISO form."""
+    """The time in a question, like 3/14/2012 1:02:03 PM, in ISO form."""
     found = SPOKEN_TIME.findall(question)
     return datetime.strptime(found[0], "%m/%d/%Y %I:%M:%S %p").isoformat()
 

@@ -81,7 +81,7 @@ def _limited(connection: sqlite3.Connection, sql: str, seconds: float) -> Iterat
     except (sqlite3.Error, sqlite3.Warning) as e:
         if "interrupted" in str(e):
             raise SqlError(f"took longer than {seconds:g} s: {_short(sql)}") from e
-        if "not authorized" in str(e) or "prohibited" in str(e):
+        if any(words in str(e) for words in ("not authorized", "authorization denied", "prohibited")):
             raise SqlError(f"does more than read, which is refused: {_short(sql)}") from e
         raise SqlError(f"fails ({e}): {_short(sql)}") from e
     finally:
