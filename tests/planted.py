@@ -325,7 +325,10 @@ def _extremes(site: Planted) -> None:
     site.vote(top, elder)
     child = site.user("planted child", Age=8)
     site.post(child, CreaionDate=site.time(2010))
-    site.user("planted newest", CreationDate="2014-09-12 00:00:00.0")
+    newest = site.user("planted newest", CreationDate="2014-09-12 00:00:00.0")
+    site.post(newest)
+    for _ in range(2):
+        site.comment(top, newest)
     site.link(site.post(site.writer, CreaionDate="2009-01-01 00:00:00.0", Title="Planted oldest post"), top)
     site.link(top, site.place, CreationDate="2009-01-02 00:00:00.0")
     site.link(site.post(site.writer, AnswerCount=1), top, CreationDate=site.time(2010))
