@@ -325,7 +325,7 @@ def _extremes(site: Planted) -> None:
     site.vote(top, elder)
     child = site.user("planted child", Age=8)
     site.post(child, CreaionDate=site.time(2010))
-    newest = site.user("planted newest", CreationDate="2014-09-12 00:00:00.0")
+    newest = site.user("planted newest", CreationDate="2014-12-31 00:00:00.0")
     site.post(newest)
     for _ in range(2):
         site.comment(top, newest)
