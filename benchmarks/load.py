@@ -28,7 +28,7 @@ sys.path.insert(0, str(ROOT))
 from lib import graph  # noqa: E402
 from lib.graph import load, mapping, offline, server, twin  # noqa: E402
 from lib.graph.database import session  # noqa: E402
-from tests.bird_file import write  # noqa: E402
+from lib.questions.sql import write  # noqa: E402
 
 
 def seconds(what: str, run: Callable[[], object]) -> float:

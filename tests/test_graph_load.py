@@ -9,7 +9,7 @@ import pytest
 
 from lib import graph
 from lib.graph import load, mapping, server
-from tests.bird_file import write
+from lib.questions.sql import write
 
 DATE = "2011-01-02 03:04:05.0"
 TEXTS = {

@@ -11,7 +11,7 @@ from lib import graph
 from lib.graph import mapping, server, twin
 from lib.graph.model import build_model, reconcile
 from lib.graph.tables import SourceError
-from tests.bird_file import write
+from lib.questions.sql import write
 from tests.conftest import DATA
 
 

@@ -48,7 +48,7 @@ class Verifier:
 
     async def _run(self, query: str, ordered: bool) -> Rows:
         found = await self._in_time(query, MOST_ROWS + 1)
-        rows = [[_steady(v) for v in row] for row in found]
+        rows = [[steady(v) for v in row] for row in found]
         return rows if ordered else sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
 
     async def _in_time(self, query: str, limit: int) -> Rows:
@@ -112,5 +112,6 @@ class Verifier:
         return None
 
 
-def _steady(value: Any) -> Any:
+def steady(value: Any) -> Any:
+    """A value that comes out alike each time: floats to DIGITS digits."""
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

@@ -1,0 +1,570 @@
+"""People's questions: every reference is checked from two sides, every doubt is said, and none of it reaches training."""
+
+import ast
+import asyncio
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from lib import evaluate, graph, human_results, tiny
+from lib.agent import Label
+from lib.files import read_jsonl, write_jsonl
+from lib.graph import server, twin
+from lib.graph.world import DONE, asks
+from lib.measures import Method
+from lib.questions import human, human_answers, sql
+from lib.questions.generate import generate
+from tests import planted
+from tests.conftest import DATA, ROOT
+from tests.synthetic import episode, settings_in
+from tests.test_pipeline import closure, imported
+
+BIRD = DATA / "bird" / "codebase_community_186.json"
+HUMAN = tuple(f"lib/questions/{name}.py" for name in ("human", "human_answers", "human_sources", "sql"))
+TEST = Method(0.95, 1000)
+
+
+@pytest.fixture(scope="module")
+def asked():
+    return human.bird(BIRD) if BIRD.is_file() else []
+
+
+@pytest.fixture(scope="module")
+def settings(asked, tmp_path_factory):
+    """A run's folder with the planted twin as its graph; where BIRD's questions aren't, only with what needs none."""
+    data = tmp_path_factory.mktemp("human")
+    file = planted.write(asked, data / "planted.sqlite")
+    graph.build("bird", 1.0, 0, str(file), data / "graph")
+    return settings_in(data, agent={"max_tokens": 4096, "max_trajectory_tokens": 65536})
+
+
+@pytest.fixture(scope="module")
+def database(settings):
+    return settings.data / "planted.sqlite"
+
+
+@pytest.fixture(scope="module")
+def address(settings):
+    with server.running(settings.graph_dir) as uri:
+        yield uri
+
+
+@pytest.fixture(scope="module")
+def made(asked, settings, database, address, bird):
+    """The human set, written where evaluation reads questions: (lines by id, summary)."""
+    summary = human.make(asked, address, database, settings.questions_dir)
+    return {line["id"]: line for line in read_jsonl(settings.questions_dir / human.FILE)}, summary
+
+
+# ---------------------------------------------------------------- BIRD's questions
+
+
+def test_the_release_is_pinned(asked, bird):
+    assert len(asked) == human.RELEASE.questions == 186
+    assert sum(q.hint is not None for q in asked) == human.RELEASE.hints == 175
+    assert set(human_answers.answers()) == {int(q.id.removeprefix("bird-")) for q in asked}
+
+
+def test_a_whole_dev_json_is_the_same_release(asked, tmp_path, bird):
+    entries = [{("SQL" if k == "sql" else k): v for k, v in e.items()} for e in json.loads(BIRD.read_text())]
+    other = {**entries[0], "db_id": "superhero", "question_id": 0}
+    (tmp_path / "dev.json").write_text(json.dumps([other, *entries]))
+    assert human.bird(tmp_path / "dev.json") == asked
+
+
+def test_another_release_is_named(tmp_path, bird):
+    entries = json.loads(BIRD.read_text())
+    entries[3]["evidence"] = ""
+    (tmp_path / "dev.json").write_text(json.dumps(entries))
+    with pytest.raises(
+        human.HumanError, match=r"is not the BIRD dev set of 2023.*186 questions.*, 174 with a hint.*--own"
+    ):
+        human.bird(tmp_path / "dev.json")
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '[{"db_id": "codebase_community", "question_id": 1}]'])
+def test_a_file_that_isn_t_birds_is_named(tmp_path, content):
+    (tmp_path / "dev.json").write_text(content)
+    with pytest.raises(human.HumanError, match=r"dev\.json"):
+        human.bird(tmp_path / "dev.json")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(human.HumanError, match=r"none\.json is missing: `python -m lib\.fetch bird`"):
+        human.bird(tmp_path / "none.json")
+    with pytest.raises(human.HumanError, match=r"none\.jsonl is missing: write one JSON object a line"):
+        human.own(tmp_path / "none.jsonl")
+    with pytest.raises(sql.SqlError, match="is no file"), sql.opened(tmp_path / "none.sqlite"):
+        pass
+
+
+def test_sql_and_cypher_return_the_same_rows(made):
+    """All 186 by the study's own scorer; where the words ask for something else, a second Cypher answers them."""
+    lines, summary = made
+    assert summary["questions"] == len(lines) == 186
+    disagree = {name: line["reason"] for name, line in lines.items() if "the Cypher" in (line["reason"] or "")}
+    assert disagree == {}
+    empty = {name: line["reason"] for name, line in lines.items() if human.is_empty(line["rows"])}
+    print(f"{summary['not_empty']} of 186 aren't empty; the others: {empty}")
+    assert summary["not_empty"] >= 170 and all(empty.values())
+
+
+def test_each_difference_to_the_words_is_explained_and_shown(made, asked):
+    """Every suspicion shows on the planted twin: its Cypher returns other rows than the SQL, and every difference is one."""
+    lines, summary = made
+    explained = {q.id for q in asked if q.suspect}
+    differing = {name for name, line in lines.items() if not line["answer"]["right"]}
+    assert differing == explained and len(explained) == 67
+    for name in explained:
+        line = lines[name]
+        assert line["status"] == human.SUSPECT and line["reason"].startswith("the SQL ")
+        assert not human.is_empty(line["answer"]["rows"]), "a broken query would return nothing as well"
+    assert summary["statuses"] == dict.fromkeys(human.STATUSES, 0) | {human.SUSPECT: 67, human.USABLE: 119}
+
+
+def test_lines_have_a_generated_question_s_fields(made):
+    lines, summary = made
+    fields = {
+        "id",
+        "question",
+        "hint",
+        "query",
+        "rows",
+        "ordered",
+        "structure",
+        "hops",
+        "split",
+        "source",
+        "difficulty",
+    }
+    for line in lines.values():
+        assert set(line) == fields | {"sql", "status", "reason", "bird_difficulty", "answer"}
+        assert (line["structure"], line["split"], line["source"]) == (None, "human", "human")
+    assert summary["difficulties"] == {"simple": 151, "moderate": 30, "challenging": 5}
+    assert summary["hints"] == 175 and summary["release"]["sha256"] == human.RELEASE.sha256
+    assert [name for name, line in lines.items() if line["ordered"]] == ["bird-658", "bird-694"]
+
+
+def test_the_same_bytes_twice(asked, made, settings, database, address, tmp_path):
+    human.make(asked, address, database, tmp_path)
+    for name in (human.FILE, human.SUMMARY):
+        assert (tmp_path / name).read_bytes() == (settings.questions_dir / name).read_bytes()
+    assert planted.write(asked, tmp_path / "again.sqlite").read_bytes() == database.read_bytes()
+
+
+def test_the_oracle_is_always_right_and_silence_never(made, settings, address):
+    """The path of a full-size study's headline test: human questions, episodes, all and clean, a contrast."""
+    lines, _ = made
+    frozen = human.frozen(settings.questions_dir)
+    queries = [line["query"] for line in lines.values()]
+    tiny.build_tokenizer("", [], queries, [], []).save_pretrained(settings.base_dir)
+    kept = {"oracle": [], "null": []}
+
+    async def go():
+        async with evaluate.world_for(settings, address, 60.0) as (world, renderer):
+            for agent, episodes in kept.items():
+
+                def script(question, agent=agent):
+                    said = [asks(question["query"]), DONE] if agent == "oracle" else [DONE]
+                    return evaluate.Scripted(renderer, world.prompt(question), said)
+
+                label = Label(settings.run, agent, 0, "evaluate", "greedy")
+                asked = evaluate.questions(settings, "human")
+                await evaluate.rollouts(script, asked, 1, label, world, renderer, settings, episodes.append)
+
+    asyncio.run(go())
+    assert [e.question for e in kept["oracle"] if not e.strict] == []
+    assert [e.question for e in kept["null"] if e.reward] == []
+    results = human_results.table(frozen, kept, [("null", "oracle")], TEST)
+    for part, n in (("all", 186), ("clean", 119)):
+        assert results[part]["questions"] == n
+        assert [results[part]["arms"][a]["strict"]["rate"] for a in kept] == [1.0, 0.0]
+        found = results[part]["contrasts"]["oracle - null"]["strict"]
+        assert (found["delta"], found["up"], found["questions"]) == (1.0, n, n)
+    assert "| strict | all (186) | clean (119) |" in human_results.markdown(results)
+
+
+# ---------------------------------------------------------------- a person's own, and every status
+
+OWN = [
+    {"question": "How many tags?", "query": "MATCH (t:Tag) RETURN count(t)", "hint": "a tag is a tag"},
+    {"question": "How many tags?", "sql": "SELECT COUNT(*) FROM tags", "difficulty": "simple"},
+    {"question": "Both?", "sql": "SELECT AVG(Score) FROM posts", "query": "MATCH (p:Post) RETURN avg(p.score)"},
+    {"question": "Nobody?", "sql": "SELECT DisplayName FROM users WHERE DisplayName = 'nobody at all'"},
+    {"question": "None?", "sql": "SELECT COUNT(*), MAX(Age) FROM users WHERE Age > 200"},
+    {"question": "None?", "query": "MATCH (u:User) WHERE u.age > 200 RETURN u.age"},
+    {"question": "Who?", "sql": "SELECT DisplayName FROM users ORDER BY DownVotes LIMIT 1"},
+    {"question": "Any?", "sql": "SELECT DisplayName FROM users LIMIT 3"},
+    {"question": "Its post?", "sql": "SELECT Id FROM posts WHERE OwnerUserId = (SELECT Id FROM users ORDER BY DownVotes LIMIT 1)"},
+    {"question": "Off?", "sql": "SELECT COUNT(*) FROM users", "query": "MATCH (u:User) RETURN count(u) + 1"},
+    {"question": "Broken?", "sql": "SELECT COUNT(*) FROM users", "query": "MATCH (u:User RETURN count(u)"},
+    {"question": "Which one?", "sql": "SELECT SUM(Views) FROM users WHERE DisplayName IN ('planted twin', 'no one')"},
+    {"question": "Best?", "id": "mine", "sql": "SELECT Title FROM posts WHERE Title > '' ORDER BY Score DESC LIMIT 2"},
+]  # fmt: skip
+EXPECTED = [human.USABLE] * 3 + [human.EMPTY] * 3 + [human.TIED] * 3 + [human.DISAGREE] * 2
+EXPECTED += [human.AMBIGUOUS, human.USABLE]
+
+
+def test_own_questions_load_the_same_way(address, database, tmp_path):
+    write_jsonl(tmp_path / "own.jsonl", OWN)
+    asked = human.own(tmp_path / "own.jsonl")
+    summary = human.make(asked, address, database, tmp_path)
+    lines = read_jsonl(tmp_path / human.FILE)
+    assert [line["status"] for line in lines] == EXPECTED
+    assert [line["id"] for line in lines] == [f"own-{i:04d}" for i in range(1, len(OWN))] + ["mine"]
+    assert {line["source"] for line in lines} == {"own"} and summary["release"] is None
+    assert lines[0]["rows"] == lines[1]["rows"] and lines[0]["hint"] == "a tag is a tag"
+    assert lines[1]["query"] is None and lines[1]["bird_difficulty"] == "simple"
+    assert lines[-1]["ordered"] and not lines[2]["ordered"]
+    assert "rows are sorted alike where 1 is taken" in lines[6]["reason"]
+    assert "rows in no order where 3 are taken" in lines[7]["reason"]
+    assert "the Cypher fails" in lines[10]["reason"] and lines[11]["reason"] == "2 users have a name in the question"
+    assert summary["statuses"][human.EMPTY] == 3
+    human.make(asked[:1], address, None, tmp_path)  # Cypher needs no SQLite file
+
+
+def test_a_suspicion_that_makes_no_difference_is_a_note(address, database, tmp_path):
+    same = human.Asked("q", "How many tags?", None, None, "own", "SELECT COUNT(*) FROM tags",
+                       "MATCH (t:Tag) RETURN count(t)", "MATCH (t:Tag) RETURN count(*)", "counts rows")  # fmt: skip
+    human.make([same], address, database, tmp_path)
+    (line,) = read_jsonl(tmp_path / human.FILE)
+    assert (line["status"], line["reason"]) == (human.USABLE, "the SQL counts rows, which makes no difference here")
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("[]", "line 2: no object"),
+        ("{", "line 2: no JSON"),
+        ('{"question": "a"}', "line 2: needs `question`, and the answer as `query`"),
+        ('{"query": "RETURN 1"}', "line 2: needs `question`"),
+        ('{"question": "a", "query": ""}', "line 2: query is ''; it must be a text"),
+        ('{"question": "a", "query": "RETURN 1", "ordered": 1}', "line 2: ordered is 1; it must be true or false"),
+        ('{"question": "a", "cypher": "RETURN 1"}', "line 2: 'cypher' is unknown; allowed: question, hint"),
+        ('{"question": "a", "query": "RETURN 1", "id": "own-0001"}', "id 'own-0001' is there twice"),
+    ],
+)
+def test_a_damaged_line_of_one_s_own_is_named(tmp_path, line, message):
+    (tmp_path / "own.jsonl").write_text('{"question": "a", "query": "RETURN 1"}\n' + line + "\n")
+    with pytest.raises(human.HumanError, match=re.escape(message)):
+        human.own(tmp_path / "own.jsonl")
+
+
+def test_no_question_at_all_is_named(tmp_path):
+    (tmp_path / "own.jsonl").write_text("")
+    with pytest.raises(human.HumanError, match="holds no question"):
+        human.own(tmp_path / "own.jsonl")
+
+
+@pytest.mark.parametrize(
+    "answer, message",
+    [
+        ({"sql": "SELECT Nowhere FROM users"}, "own-0001: its SQL fails (no such column: Nowhere)"),
+        ({"sql": "DELETE FROM users"}, "own-0001: its SQL does more than read, which is refused: DELETE FROM users"),
+        ({"query": "MATCH (u:User) DELETE u"}, "own-0001: its Cypher fails ("),
+        ({"query": "MATCH (u"}, "own-0001: its Cypher fails ("),
+        ({"query": "UNWIND range(1, 30000) AS i RETURN i"}, "own-0001: its Cypher returns more than 25,000 rows"),
+    ],
+)
+def test_a_reference_that_can_t_be_had_is_named(address, database, tmp_path, answer, message):
+    write_jsonl(tmp_path / "own.jsonl", [{"question": "a", **answer}])
+    with pytest.raises(human.HumanError, match=re.escape(message)):
+        human.make(human.own(tmp_path / "own.jsonl"), address, database, tmp_path)
+    assert not (tmp_path / human.FILE).exists()
+
+
+def test_sql_without_a_file_is_named(address, tmp_path):
+    write_jsonl(tmp_path / "own.jsonl", [{"question": "a", "sql": "SELECT 1"}])
+    with pytest.raises(human.HumanError, match="own-0001 has its answer in SQL: name the SQLite file"):
+        human.make(human.own(tmp_path / "own.jsonl"), address, None, tmp_path)
+
+
+# ---------------------------------------------------------------- SQL
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    file = tmp_path_factory.mktemp("small") / "small.sqlite"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE t (a, b)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", [(1, "x"), (2, ""), (2, None), (3, "y"), (3, "y")])
+        connection.commit()
+    return file
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "INSERT INTO t VALUES (1, 2)", "DELETE FROM t", "UPDATE t SET a = 1", "DROP TABLE t", "CREATE TEMP TABLE s (a)",
+        "ATTACH 'other.sqlite' AS o", "PRAGMA writable_schema = ON", "VACUUM", "BEGIN", "SELECT load_extension('x')",
+        "WITH s AS (SELECT 1) INSERT INTO t SELECT 1, 2",
+    ],
+)  # fmt: skip
+def test_sql_that_does_more_than_read_is_refused(small, code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = small.read_bytes()
+    with sql.opened(small) as connection, pytest.raises(sql.SqlError, match="does more than read"):
+        sql.run(connection, code)
+    assert small.read_bytes() == before and list(tmp_path.iterdir()) == []
+
+
+def test_sql_that_fails_or_never_ends_is_named(small):
+    with sql.opened(small) as connection:
+        for code in ("SELECT 1; SELECT 2", "SELECT", "SELECT c FROM t"):
+            with pytest.raises(sql.SqlError, match="fails"):
+                sql.run(connection, code)
+        endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT COUNT(*) FROM n"
+        with pytest.raises(sql.SqlError, match=r"took longer than 0\.2 s"):
+            sql.run(connection, endless, 0.2)
+        assert sql.run(connection, "SELECT b FROM t WHERE a = 2") == [[None], [None]]
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path):
+    (tmp_path / "x.sqlite").write_text("no database, but long enough to be looked at as one")
+    with pytest.raises(sql.SqlError, match="is no SQLite database"), sql.opened(tmp_path / "x.sqlite"):
+        pass
+
+
+@pytest.mark.parametrize(
+    "code, found",
+    [
+        ("SELECT a FROM t ORDER BY a LIMIT 1", None),
+        ("SELECT a FROM t ORDER BY a LIMIT 2", None),  # two rows alike in what is selected
+        ("SELECT a, b IS NULL FROM t ORDER BY a LIMIT 2", "2 rows are sorted alike where 2 are taken"),
+        ("SELECT b FROM t ORDER BY a DESC LIMIT 1", None),
+        ("SELECT b FROM t WHERE a > 5 ORDER BY a LIMIT 1", None),
+        ("SELECT a FROM t LIMIT 5", None),
+        ("select a from t limit 4", "5 rows in no order where 4 are taken"),
+        ("SELECT COUNT(*) FROM t ORDER BY a LIMIT 1", None),
+        ("SELECT a FROM t GROUP BY a ORDER BY COUNT(*) DESC, MAX(b, 'z') LIMIT 1", "2 rows are sorted alike where 1 is taken"),
+        ("SELECT 1 WHERE 2 = (SELECT a FROM t WHERE a IN (2, 3) ORDER BY a * 0 LIMIT 1)", "4 rows are sorted alike where 1 is taken"),
+    ],
+)  # fmt: skip
+def test_ties_at_the_cut(small, code, found):
+    with sql.opened(small) as connection:
+        assert sql.tied(connection, code) == found
+
+
+def test_constants_and_what_they_are_compared_with():
+    code = (
+        "SELECT STRFTIME('%Y', T1.x), 'it''s' FROM t AS T1 WHERE T1.DisplayName IN ('a', \"b\", 'c') AND `Name` = 'd' "
+        "AND Age BETWEEN 1.5 AND 3 AND UserDisplayName = 'e' AND Title LIKE '%f%' LIMIT 7"
+    )
+    found = [(x.value, x.column) for x in sql.literals(code)]
+    assert [value for value, _ in found] == ["%Y", "it's", "a", "c", "d", 1.5, 3, "e", "%f%", 7]
+    assert found[4][1] == "Name" and found[8][1] == "Title"
+    assert sql.names("SELECT 1 FROM users WHERE DisplayName = 'a' OR DisplayName IN ('b', 'a')") == ["a", "b"]
+
+
+def test_an_answer_s_parameters():
+    code = "SELECT 1 FROM t WHERE a = 'O''Hara \\' AND b LIKE '%Big%' AND c = '2011' AND d = '2012-03-14 01:02:03.0' AND e = '<r>'"
+    given = "$1 $2 $3:like $4:year $5:moment $6:tag $q:moment"
+    assert human_answers.filled(given, code, "On 3/4/2012 5:06:07 PM?") == (
+        "1 'O\\'Hara \\\\' 'big' 2011 localdatetime('2012-03-14T01:02:03') 'r' localdatetime('2012-03-04T17:06:07')"
+    )
+    for wrong in ("$9", "$2:year", "$1:like", "$2:nothing", "$q:moment"):
+        with pytest.raises(human_answers.AnswerError, match=re.escape(wrong)):
+            human_answers.filled(wrong, code, "When?")
+
+
+def test_a_twin_as_bird_s_file(graph_folder, tmp_path):
+    file = human.twin_file(graph_folder, tmp_path / "a" / "twin.sqlite")
+    assert file.read_bytes() == sql.write(tmp_path / "b.sqlite", twin.tables(0.015, 0)).read_bytes()
+    assert human.twin_file(graph_folder, file) == file
+    with sql.opened(file) as connection:
+        typos = sql.run(connection, "SELECT COUNT(CreaionDate), COUNT(LasActivityDate) FROM posts")[0]
+    nodes = json.loads((graph_folder / "counts.json").read_text())["database"]["nodes"]
+    assert typos == [nodes["Post"]] * 2
+    with pytest.raises(FileExistsError, match="is there already"):
+        sql.write(file, [])
+
+
+def test_only_a_twin_s_file_can_be_made(settings, tmp_path):
+    with pytest.raises(human.HumanError, match="only a twin's can be made; the graph's source is bird"):
+        human.twin_file(settings.graph_dir, tmp_path / "none.sqlite")
+
+
+# ---------------------------------------------------------------- the plan and the report
+
+
+@pytest.fixture
+def frozen_folder(address, database, tmp_path):
+    write_jsonl(tmp_path / "own.jsonl", OWN)
+    human.make(human.own(tmp_path / "own.jsonl"), address, database, tmp_path)
+    return tmp_path
+
+
+def test_what_the_plan_freezes(frozen_folder):
+    found = human.frozen(frozen_folder)
+    assert found["questions"] == sum(map(len, found["statuses"].values())) == len(OWN)
+    assert found["statuses"][human.AMBIGUOUS] == ["own-0012"] and found["clean"] == human.USABLE
+    assert json.loads(json.dumps(found)) == found
+    file = frozen_folder / human.FILE
+    file.write_text(file.read_text().replace(human.AMBIGUOUS, human.USABLE))
+    with pytest.raises(human.HumanError, match=r"human\.jsonl has the sha256 .*make both anew"):
+        human.frozen(frozen_folder)
+    file.unlink()
+    with pytest.raises(human.HumanError, match=r"human\.jsonl is missing: make it with"):
+        human.frozen(frozen_folder)
+
+
+def test_results_with_all_and_with_the_clean_ones():
+    asked = [{"id": f"q{i}", "split": "human", "structure": None, "hops": 1, "question": "?"} for i in range(8)]
+    frozen = {
+        "statuses": {human.EMPTY: ["q0", "q1"], human.USABLE: [f"q{i}" for i in range(2, 8)]},
+        "clean": human.USABLE,
+    }
+    right = {"control": {"q0", "q2"}, "trained": {"q2", "q3", "q4"}}
+    arms = {
+        name: [episode(name, q, s, "strict" if q["id"] in right[name] else "wrong") for q in asked for s in range(2)]
+        for name in right
+    }
+    arms["control"][4] = episode("control", asked[2], 0, "error")
+    found = human_results.table(frozen, arms, [("control", "trained")], TEST)
+    assert found["counts"] == {human.EMPTY: 2, human.USABLE: 6}
+    assert found["all"]["arms"]["control"]["strict"]["rate"] == 2 / 8
+    assert found["clean"]["arms"]["control"]["strict"]["rate"] == 1 / 6
+    assert (found["clean"]["arms"]["control"]["episodes"], found["clean"]["arms"]["control"]["faulty"]) == (11, 1)
+    every, clean = (found[part]["contrasts"]["trained - control"]["strict"] for part in ("all", "clean"))
+    assert (every["delta"], every["up"], every["down"]) == (1 / 8, 2, 1)
+    assert (round(clean["delta"], 9), clean["up"], clean["down"]) == (round(2 / 6, 9), 2, 0)
+    text = human_results.markdown(found)
+    assert "| empty | 2 |" in text and "| trained - control | +0.125 [" in text
+    with pytest.raises(ValueError, match="control has no episode of 'q7'"):
+        human_results.table(frozen, {**arms, "control": arms["control"][:-2]}, [], TEST)
+    with pytest.raises(ValueError, match="isn't in the frozen set"):
+        human_results.table({**frozen, "statuses": {human.USABLE: ["q0"]}}, arms, [], TEST)
+
+
+def test_results_without_a_clean_question():
+    asked = {"id": "q0", "split": "human", "structure": None, "hops": 1, "question": "?"}
+    arms = {name: [episode(name, asked, 0, "strict")] for name in ("control", "trained")}
+    frozen = {"statuses": {human.EMPTY: ["q0"], human.USABLE: []}, "clean": human.USABLE}
+    found = human_results.table(frozen, arms, [("control", "trained")], TEST)
+    assert found["clean"]["questions"] == 0 and "| control | 1.000 [1.000, 1.000] | - |" in human_results.markdown(
+        found
+    )
+
+
+# ---------------------------------------------------------------- the ledger of the separation
+
+GENERATORS = sorted(
+    str(file.relative_to(ROOT))
+    for file in (ROOT / "lib" / "questions").glob("*.py")
+    if str(file.relative_to(ROOT)) not in HUMAN
+)
+READERS = {  # who may: evaluation, audit, the plan and the report, none of which makes questions
+    *HUMAN, "lib/human_results.py", "lib/evaluate.py", "lib/plan.py", "lib/compare.py", "reports/parts.py",
+    "benchmarks/load.py",
+}  # fmt: skip
+
+
+def test_no_generator_imports_the_human_questions():
+    assert len(GENERATORS) >= 10 and "lib/questions/draw.py" in closure("import lib.questions.generate")
+    for file in GENERATORS:
+        assert not closure((ROOT / file).read_text()) & set(HUMAN), file
+    for stage in ("1_graph", "2_questions", "3_base", "4_train"):
+        cells = json.loads((ROOT / "notebooks" / f"{stage}.ipynb").read_text())["cells"]
+        code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        assert not closure(code) & set(HUMAN), stage
+
+
+def test_only_evaluation_and_audit_import_them():
+    sources = [f for folder in ("lib", "reports", "benchmarks") for f in (ROOT / folder).rglob("*.py")]
+    found = {str(f.relative_to(ROOT)) for f in sources if imported(f.read_text()) & set(HUMAN)}
+    assert found <= READERS, found - READERS
+
+
+def test_no_generator_names_their_files():
+    """Nor imports by a name that only shows at run time. Docstrings may say what is imitated."""
+    telling = re.compile(r"human|dev\.json|evidence|question_id|codebase_community|importlib|__import__")
+    for file in GENERATORS:
+        tree = ast.parse((ROOT / file).read_text())
+        told = _docstrings(tree)
+        words = [
+            n.value
+            for n in ast.walk(tree)
+            if isinstance(n, ast.Constant) and isinstance(n.value, str) and n not in told
+        ]
+        words += [n.id for n in ast.walk(tree) if isinstance(n, ast.Name)]
+        words += [n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute)]
+        assert [w for w in words if telling.search(w)] == [], file
+
+
+def _docstrings(tree):
+    kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    return [n.body[0].value for n in ast.walk(tree) if isinstance(n, kinds) and ast.get_docstring(n, False) is not None]
+
+
+opened_files: list[str] | None = None
+
+
+def _note(event, arguments):
+    if opened_files is not None and event in ("open", "sqlite3.connect"):
+        opened_files.append(str(arguments[0]))
+
+
+def test_making_questions_opens_none_of_their_files(made, settings, address, tmp_path):
+    """Proved by execution: the interpreter itself reports each file that is opened meanwhile."""
+    global opened_files
+    few = {"train": 12, "dev": 6, "held_out_instances": 6, "held_out_structures": 6, "demonstrations": 12}
+    sys.addaudithook(_note)
+    opened_files = []
+    try:
+        generate(address, few, 0, tmp_path, settings.graph_dir)
+        seen = list(opened_files)
+    finally:
+        opened_files = None
+    assert any(name.endswith("train.jsonl.part") for name in seen), "the hook sees files"
+    assert [name for name in seen if "human" in Path(name).name or "/bird/" in name or name.endswith(".sqlite")] == []
+
+
+def test_no_name_or_text_of_bird_s_stands_in_the_repository(asked, bird):
+    """No run of eight words of a question, hint or SQL, and no name, title or text that the SQL compares with."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True)
+    files = [f for f in listed.stdout.split() if Path(f).suffix in (".py", ".yaml", ".yml", ".md", ".ipynb", ".qmd")]
+    assert "lib/questions/human_answers.yaml" in files
+    runs = set()
+    for q in asked:
+        for text in (q.question, q.hint or ""):
+            words = re.findall(r"\w+", text.lower())
+            runs |= {" ".join(words[i : i + 8]) for i in range(len(words) - 7)}
+    names = {
+        str(x.value) for q in asked for x in sql.literals(q.sql)
+        if x.column in ("DisplayName", "Title", "Text", "WebsiteUrl") and isinstance(x.value, str) and "%" not in x.value
+    } - {"Community"}  # the system's own user  # fmt: skip
+    for file in files:
+        text = (ROOT / file).read_text(encoding="utf-8")
+        words = re.findall(r"\w+", text.lower())
+        assert not runs & {" ".join(words[i : i + 8]) for i in range(len(words) - 7)}, file
+        assert [n for n in names if re.search(rf"(?<!\w){re.escape(n)}(?!\w)", text)] == [], file
+
+
+def test_the_answers_hold_no_text_at_all():
+    for number, answer in human_answers.answers().items():
+        for query in [answer] if isinstance(answer, str) else [answer["words"], answer["sql"]]:
+            assert set(re.findall(r"'([^']*)'|\"([^\"]*)\"", query)) <= {("<", ""), (">", ""), ("", "")}, number
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command(settings, address, database, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("NEO4J_URI", address)  # the server that runs already holds this graph
+    write_jsonl(tmp_path / "own.jsonl", OWN[:2])
+    common = ["--own", str(tmp_path / "own.jsonl"), "--graph", str(settings.graph_dir), "--out", str(tmp_path)]
+    human.main([*common, "--sqlite", str(database)])
+    assert json.loads(capsys.readouterr().out)["statuses"][human.USABLE] == 2
+    with pytest.raises(SystemExit, match="human: own-0002 has its answer in SQL"):
+        human.main(common)
+    with pytest.raises(SystemExit, match=r"human: .*none\.json is missing"):
+        human.main(["--bird", str(tmp_path / "none.json")])
+    with pytest.raises(SystemExit) as stopped:
+        human.main([])
+    assert stopped.value.code == 2
