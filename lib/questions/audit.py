@@ -60,7 +60,9 @@ def shared(train: list[Question], other: list[Question]) -> dict[str, Any]:
         "same rows": _share(_rows(q) in rows for q in other),
         "same rows, of those with several values": _share(_rows(q) in rows for q in large),
         "likeness of the nearest neighbour, mean": round(float(near.mean()), 4),
-        "likeness of the nearest neighbour, 95th percentile": round(float(np.sort(near)[int(0.95 * (len(near) - 1))]), 4),
+        "likeness of the nearest neighbour, 95th percentile": round(
+            float(np.sort(near)[int(0.95 * (len(near) - 1))]), 4
+        ),
     }
 
 
@@ -113,7 +115,9 @@ def variety(questions: list[str]) -> dict[str, Any]:
         "type-token ratio of 1,000 words": round(len(set(tokens[:1000])) / max(1, len(tokens[:1000])), 4),
         "words a question": round(len(tokens) / max(1, len(questions)), 1),
         "share of the commonest first word": round(max(firsts.values(), default=0) / max(1, len(questions)), 4),
-        "share naming ids": _share(bool(re.search(r"(?i)\bids?\b|\b(?:number|question|answer|post|user) \d+\b", q)) for q in questions),
+        "share naming ids": _share(
+            bool(re.search(r"(?i)\bids?\b|\b(?:number|question|answer|post|user) \d+\b", q)) for q in questions
+        ),
     }
 
 

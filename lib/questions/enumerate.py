@@ -6,7 +6,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from lib.graph.mapping import quoted
 from lib.graph.query import Reader
@@ -16,15 +15,16 @@ from lib.questions.spec import DATED, GROUPED, NUMBERED, UNSLOTTED, Exists, Filt
 from lib.questions.structures import SLOT
 
 # Structures wanted by hops; those of no hop and of one are kept below what they may be, since longer ones fail more often.
-HOPS = {0: 56, 1: 84, 2: 150, 3: 130, 4: 90}
+HOPS = {0: 48, 1: 78, 2: 140, 3: 120, 4: 80}
 # How often each form comes up, of 100 or so; a form that fits nowhere leaves its place to the others.
 FORMS_WANTED = {
     "list": 14, "value": 6, "count": 14, "avg": 5, "sum": 4, "max": 3, "min": 2, "first": 4, "last": 4, "gap": 3,
     "share": 6, "ordered": 4, "top": 6, "best": 5, "worst": 2, "per": 6, "avg per": 3, "most": 6, "single most": 5,
-    "more than": 6, "ratio": 4, "compare": 2, "compare counts": 4,
+    "more than": 6, "ratio": 4, "compare": 1, "compare counts": 2,
 }  # fmt: skip
 TRIES = 60  # random layouts before a form is thought to fit no path of a length any more
 MOST_SLOTS = 3
+LONG = 3  # hops, from which on something must be named
 ON_A_PATH = 9  # structures on one path at most, so that no path is worn out
 NAMED_END = 0.72  # of the ends of a path, how many are named; the others are described
 BY_ID = 0.07  # of the named ones, how many by a number
@@ -50,7 +50,9 @@ async def read_ties(reader: Reader, lexicon: Lexicon) -> dict[str, Tie]:
             if not hop.forward:
                 continue
             match = f"MATCH (a:{quoted(start)})-[:{quoted(hop.type)}]->(b:{quoted(hop.label)})"
-            found = await reader.run(f"{match} RETURN count(*), count(DISTINCT a), count(DISTINCT b), count(DISTINCT [a, b])", 1)
+            found = await reader.run(
+                f"{match} RETURN count(*), count(DISTINCT a), count(DISTINCT b), count(DISTINCT [a, b])", 1
+            )
             n, starts, ends, pairs = found.rows[0]
             counts = lexicon.schema["labels"]
             ties[edge_name(start, hop)] = Tie(n == starts, n == pairs, starts / counts[start]["count"])
@@ -94,7 +96,9 @@ class _Enumeration:
             made = self._draw(form, length)
             if isinstance(made, str):
                 self.dropped[made] += 1
-            elif (key := signature(query(made))) not in self.found and self.on_path[key.path] < ON_A_PATH + 12 * (not length):
+            elif (key := signature(query(made))) not in self.found and self.on_path[key.path] < ON_A_PATH + 12 * (
+                not length
+            ):
                 self.on_path[key.path] += 1
                 return made
         return None
@@ -118,12 +122,21 @@ class _Enumeration:
             return "comparing what has no name"
         if group >= 0 and form != "ratio" and not (things[group].name and things[group].anchor):
             return "grouping by what has no name"
-        spec = Spec(start, hops, subject, form, group=group, names=tuple({x: t.name for x, t in zip(labels, things, strict=True) if t.name}.items()))
+        spec = Spec(
+            start,
+            hops,
+            subject,
+            form,
+            group=group,
+            names=tuple({x: t.name for x, t in zip(labels, things, strict=True) if t.name}.items()),
+        )
         if form in (*NUMBERED, *DATED, "value"):
             of = labels[subject]
             options = self.lexicon.dates(of) if form in DATED else self.lexicon.numbers(of)
             if form == "value":
-                options = [n for n, p in things[subject].properties.items() if p.noun and self.lexicon.share(of, n) >= ANY[0]]
+                options = [
+                    n for n, p in things[subject].properties.items() if p.noun and self.lexicon.share(of, n) >= ANY[0]
+                ]
             if not options:
                 return f"{'when' if form in DATED else 'a measure'} of what has none"
             spec = replace(spec, measure=self.rng.choice(options))
@@ -131,7 +144,8 @@ class _Enumeration:
 
     def _path(self, length: int) -> tuple[str, tuple[Hop, ...]] | None:
         start = self._weighted({label: t.weight for label, t in self.lexicon.things.items()})
-        at, hops = start, []
+        at = start
+        hops: list[Hop] = []
         for _ in range(length):
             options = [h for h in self.lexicon.hops[at] if self._goes_on(start, hops, h)]
             if not options:
@@ -206,7 +220,7 @@ class _Enumeration:
             if whole is None:
                 return "a share of what has no second condition"
             spec = replace(spec, whole=whole)
-        filters += self._on_edge(spec)
+        filters += self._on_edge(spec, {f.at for f in filters if f.kind == "is"})
         return replace(spec, filters=tuple(filters), exists=exists)
 
     def _named(self, spec: Spec, at: int, kind: str) -> Filter:
@@ -218,7 +232,7 @@ class _Enumeration:
     def _end(self, spec: Spec, at: int, used: set[tuple[int, str]]) -> Filter | None:
         thing = self.lexicon.thing(spec.labels[at])
         nameable = bool(thing.name and thing.anchor)
-        if nameable and self.rng.random() < NAMED_END or (thing.id and self.rng.random() < BY_ID):
+        if (nameable and self.rng.random() < NAMED_END) or (thing.id and self.rng.random() < BY_ID):
             return self._named(spec, at, "is")
         return self._described(spec, at, used) or (self._named(spec, at, "is") if nameable else None)
 
@@ -243,17 +257,22 @@ class _Enumeration:
                 continue
             others_of_type = [h for h in self.lexicon.hops[label] if (h.type, h.forward) == (hop.type, hop.forward)]
             labelled = len(others_of_type) > 1
-            options += [Exists(at, hop, False, labelled)] * bool(edge.some) + [Exists(at, hop, True, labelled)] * bool(edge.none)
+            options += [Exists(at, hop, False, labelled)] * bool(edge.some) + [Exists(at, hop, True, labelled)] * bool(
+                edge.none
+            )
         return self.rng.choice(options) if options else None
 
-    def _on_edge(self, spec: Spec) -> list[Filter]:
-        """Now and then a filter on what a relationship itself says."""
-        labels, found = spec.labels, []
+    def _on_edge(self, spec: Spec, named: set[int]) -> list[Filter]:
+        """Now and then a filter on what a relationship to a named end says; elsewhere it would be taken for another's."""
+        labels, last = spec.labels, len(spec.hops) - 1
+        found: list[Filter] = []
         for i, hop in enumerate(spec.hops):
-            start = labels[i]
-            for name, about in self.lexicon.edge(start, hop).properties.items():
-                if self.rng.random() < 0.3 and not found and spec.group not in (i, i + 1):
-                    found.append(Filter(i, name, self.rng.choice(list(_kinds(about, 1.0))), edge=True))
+            ends = ({0} if i == 0 else set()) | ({last + 1} if i == last else set())
+            if not ends & named - {spec.subject} or spec.group in (i, i + 1) or found:
+                continue
+            for name, about in self.lexicon.edge(labels[i], hop).properties.items():
+                if self.rng.random() < 0.4 and not found and (kinds := list(_kinds(about, 1.0))):
+                    found.append(Filter(i, name, self.rng.choice(kinds), edge=True))
         return found
 
     def _finished(self, spec: Spec | str) -> Spec | str:
@@ -261,10 +280,14 @@ class _Enumeration:
         if isinstance(spec, str):
             return spec
         spec = replace(spec, single=self._single(spec))
-        if not spec.single and (spec.form in ("avg", "sum", "gap", "share", "top", "ordered", "best", "worst", "avg per")):
+        if not spec.single and (
+            spec.form in ("avg", "sum", "gap", "share", "top", "ordered", "best", "worst", "avg per")
+        ):
             return f"counting paths: {spec.form} of what is met more than once"
         if spec.form == "value" and not self._one(spec):
             return "a property of several"
+        if len(spec.hops) >= LONG and not any(f.kind in ("is", "id", "either") and not f.edge for f in spec.filters):
+            return "a long path without anything named"
         spec = _slotted(spec)
         slots = {m[1] for m in SLOT.finditer(query(spec))}
         if not slots:
@@ -276,7 +299,9 @@ class _Enumeration:
     def _single(self, spec: Spec) -> bool:
         """Whether each row is another subject (or another pair of subject and group)."""
         grouped = spec.group if spec.form in GROUPED and spec.form != "ratio" else -1
-        pinned = {f.at for f in spec.filters if f.kind in ("is", "id", "either") and f.property in self._keys(spec, f.at)}
+        pinned = {
+            f.at for f in spec.filters if f.kind in ("is", "id", "either") and f.property in self._keys(spec, f.at)
+        }
         for step in (1, -1):
             at = spec.subject
             while 0 <= at + step < len(spec.labels):
@@ -288,12 +313,17 @@ class _Enumeration:
 
     def _one(self, spec: Spec) -> bool:
         """Whether there is one subject: everything is tied to one named thing by steps that lead to one thing only."""
-        pinned = [f.at for f in spec.filters if f.kind in ("is", "id") and not f.edge and f.property in self._keys(spec, f.at)]
+        pinned = [
+            f.at for f in spec.filters if f.kind in ("is", "id") and not f.edge and f.property in self._keys(spec, f.at)
+        ]
         if not spec.hops:
             return bool(pinned)
         ends = [at for at in pinned if at in (0, len(spec.hops))]
         return len(spec.filters) == 1 and any(
-            all(self._tie(spec, i, -1 if at else 1).one for i in (range(at, spec.subject, -1) if at else range(spec.subject)))
+            all(
+                self._tie(spec, i, -1 if at else 1).one
+                for i in (range(at, spec.subject, -1) if at else range(spec.subject))
+            )
             for at in ends
         )
 

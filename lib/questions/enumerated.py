@@ -32,11 +32,19 @@ from lib.questions.wording import LEAST, fill_words, skeleton, wordings
 PER_STRUCTURE = 12  # questions at most
 WANTED = dict(zip(SPLITS, (8, 1, 3, PER_STRUCTURE), strict=True))
 FEWEST = 4  # questions of a structure, or it is dropped
-TRIES = 6  # candidates for each question that is wanted
+AT_ONCE = 4  # queries: nearly each one is new to the database, and planning many side by side makes all of them slow
+TRIES, BATCH = (
+    5,
+    4,
+)  # candidates for each question that is wanted, and how many are tried at once where some are rejected
+PATIENCE = 20  # candidates without a single question, after which a structure is given up
 SHORT = 0.35  # share of the structures with one hop or none, at most
 COMBINATIONS = 0.12  # share of the structures held out though all their components are trained on
 RARE_PATHS = 6  # of four hops, with all their structures
-NEW = {"extra": (1, 3, 14), "aggregation with extras": (2, 3, 10)}  # kind of component -> how many held out, of what size
+NEW = {
+    "extra": (1, 3, 14),
+    "aggregation with extras": (2, 3, 10),
+}  # kind of component -> how many held out, of what size
 
 
 def generate_all(uri: str, schema: dict[str, Any], settings: dict[str, Any], seed: int, out: Path) -> dict[str, Any]:
@@ -99,16 +107,23 @@ class _Set:
         """Fill each structure from the graph; drop what can't be filled, and what is always answered alike."""
         self.pools = await read_pools(lookup, self.lexicon, list(self.specs.values()), self.seed)
         naming = sorted({t.name for t in self.lexicon.things.values() if t.name})
-        verifier = Verifier(reader, self.pools.shared_names, ("displayName", *naming))
+        verifier = Verifier(reader, self.pools.shared_names, ("displayName", *naming), AT_ONCE)
         values = Lookup(lookup, self.pools, self.seed)
         with tqdm(desc="questions", total=PER_STRUCTURE * len(self.structures)) as bar:
-            await asyncio.gather(*[self._fill(s, values, verifier, bar) for s in self.structures.values()])
+            room = asyncio.Semaphore(2 * AT_ONCE)
+            await asyncio.gather(*[self._fill(s, values, verifier, bar, room) for s in self.structures.values()])
         self._balance()
         self._name_novelty()
         if not any(not self.structures[i].held_out for i in self.supplies):
             raise ValueError("The graph fills no structure to train on: it is too small, or its schema has no names")
 
-    async def _fill(self, structure: Structure, values: Lookup, verifier: Verifier, bar: tqdm) -> None:
+    async def _fill(
+        self, structure: Structure, values: Lookup, verifier: Verifier, bar: tqdm, room: asyncio.Semaphore
+    ) -> None:
+        async with room:
+            await self._filled(structure, values, verifier, bar)
+
+    async def _filled(self, structure: Structure, values: Lookup, verifier: Verifier, bar: tqdm) -> None:
         found = await values.anchors(self.specs[structure.id])
         mine = {}
         for split in SPLITS:
@@ -116,7 +131,7 @@ class _Set:
                 rng = random.Random(f"{structure.id} {split} {self.seed}")
                 stream = candidates(structure, found, self.pools, PART[split], rng)
                 mine[split] = Supply(structure, split, stream, verifier, bar)
-                mine[split].tries = TRIES
+                mine[split].tries, mine[split].batch, mine[split].patience = TRIES, BATCH, PATIENCE
         first = APART_SET if structure.held_out else "train"
         await mine[first].grow(WANTED[first])
         why = useless(mine[first])
@@ -124,7 +139,9 @@ class _Set:
             for split in list(mine)[1:]:
                 await mine[split].grow(WANTED[split])
             if first == "train":
-                await mine[first].grow(PER_STRUCTURE - sum(min(len(s.taken), WANTED[n]) for n, s in mine.items() if n != first))
+                await mine[first].grow(
+                    PER_STRUCTURE - sum(min(len(s.taken), WANTED[n]) for n, s in mine.items() if n != first)
+                )
             if sum(len(s.taken) for s in mine.values()) < FEWEST or len(mine[first].taken) < min(FEWEST, 3):
                 why = f"fewer than {FEWEST} questions in this graph"
         self.rejected += sum((s.rejected for s in mine.values()), Counter())
@@ -212,9 +229,7 @@ class _Set:
             "enumerated": self.enumerated,
             "not enumerated, by component": dict(sorted(self.unmade.items())),
             "dropped structures": dict(sorted(by_why.items())),
-            "dropped structures, by form": {
-                form: n for form, n in sorted(Counter(self.specs[i].form for i in self.dropped).items())
-            },
+            "dropped structures, by form": dict(sorted(Counter(self.specs[i].form for i in self.dropped).items())),
             "rejected questions, by rule": dict(sorted(self.rejected.items())),
             "left out of the schema": self.lexicon.left_out,
             "words written down": self.lexicon.written,

@@ -233,7 +233,9 @@ def main() -> None:
         prog="python -m lib.questions.generate",
         description="Makes questions about a graph whose folder lib.graph.build or `dvc repro graph` has filled.",
     )
-    parser.add_argument("--graph", type=Path, default=Path("data/graph"), help="folder of the graph (default: %(default)s)")
+    parser.add_argument(
+        "--graph", type=Path, default=Path("data/graph"), help="folder of the graph (default: %(default)s)"
+    )
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(

@@ -98,7 +98,11 @@ def _hops(spec: Spec, lexicon: Lexicon) -> list[str]:
 def _names(spec: Spec, lexicon: Lexicon) -> list[str]:
     at = spec.group if spec.group >= 0 else spec.subject
     thing = lexicon.thing(spec.labels[at])
-    return [f"{thing.asked[0]} of {article(thing.nouns[0][0])} {thing.nouns[0][0]} refers to {quoted(thing.name)}"] if thing.name else []
+    return (
+        [f"{thing.asked[0]} of {article(thing.nouns[0][0])} {thing.nouns[0][0]} refers to {quoted(thing.name)}"]
+        if thing.name
+        else []
+    )
 
 
 def _pattern(start: str, hop: Hop) -> str:

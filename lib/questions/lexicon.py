@@ -2,7 +2,8 @@
 
 A file of `words/` fits a graph if it has an entry for each label. Its texts may hold {v} (a value), {a} (the other end:
 "a question ..." or a named thing), {s} ("questions ..." or a named thing), {o} and {n} (a named thing only, bare or as it is
-mentioned), {x} (what a sentence puts there), and [has|have] (what agrees with the noun before it).
+mentioned), {x} (what a sentence puts there), [has|have] (what agrees with the noun before it) and {has|have} (with the
+other end).
 """
 
 from __future__ import annotations
@@ -106,7 +107,10 @@ class Lexicon:
         self.edges: dict[str, Edge] = {}
         self.hops: dict[str, list[Hop]] = {label: [] for label in self.things}
         for p in schema["patterns"]:
-            for start, hop in ((p["start"], Hop(p["type"], True, p["end"])), (p["end"], Hop(p["type"], False, p["start"]))):
+            for start, hop in (
+                (p["start"], Hop(p["type"], True, p["end"])),
+                (p["end"], Hop(p["type"], False, p["start"])),
+            ):
                 self._add(start, hop, declared)
 
     def thing(self, label: str) -> Thing:
@@ -130,7 +134,11 @@ class Lexicon:
         return [n for n, p in found if (p.measure or p.counted) and self.share(label, n) >= MOSTLY]
 
     def dates(self, label: str) -> list[str]:
-        return [n for n, p in self.things[label].properties.items() if p.event and not p.event.startswith("last") and self.share(label, n) >= MOSTLY]
+        return [
+            n
+            for n, p in self.things[label].properties.items()
+            if p.event and not p.event.startswith("last") and self.share(label, n) >= MOSTLY
+        ]
 
     def _add(self, start: str, hop: Hop, declared: dict[str, Any] | None) -> None:
         name = edge_name(start, hop)
@@ -159,10 +167,16 @@ class Lexicon:
         usable = {n: p for n, p in properties.items() if p["type"] in READABLE}
         for n in sorted(set(properties) - set(usable)):
             kind = properties[n]["type"]
-            self.left_out[f"{label}.{n}"] = f"values of mixed types ({kind})" if "|" in kind else f"values of type {kind}"
-        texts = [n for n, p in sorted(usable.items()) if p["type"] == "text" and p["share"] >= 0.9 and not LONG.fullmatch(n)]
+            self.left_out[f"{label}.{n}"] = (
+                f"values of mixed types ({kind})" if "|" in kind else f"values of type {kind}"
+            )
+        texts = [
+            n for n, p in sorted(usable.items()) if p["type"] == "text" and p["share"] >= 0.9 and not LONG.fullmatch(n)
+        ]
         name = next((n for n in texts if NAMING.fullmatch(n)), texts[0] if texts else "")
-        key = next((n for n, p in sorted(usable.items()) if is_id(n) and p["type"] == "integer" and p["share"] == 1), "")
+        key = next(
+            (n for n, p in sorted(usable.items()) if is_id(n) and p["type"] == "integer" and p["share"] == 1), ""
+        )
         if not name:
             self.left_out[f"label {label}"] = "no name: it is counted, never listed" + (" or named" if not key else "")
         one = spoken(label) or "thing"
@@ -170,7 +184,7 @@ class Lexicon:
             nouns=((one, plural(one)),),
             name=name,
             id=key,
-            mentions=(f"the {one} {{v}}", f"{{v}} ({one})"),
+            mentions=(f"the {one} {{v}}", f"the {one} called {{v}}"),
             ids=(f"the {one} with ID {{v}}", f"{one} number {{v}}"),
             asked=(spoken(name) or "name", plural(spoken(name) or "name")),
             properties=_spoken_properties(usable, name, self.left_out),
@@ -179,11 +193,18 @@ class Lexicon:
 
 @cache
 def _files() -> tuple[dict[str, Any], ...]:
-    return tuple(yaml.safe_load(file.read_text(encoding="utf-8")) for file in sorted(FOLDER.glob("*.yaml")) if file.stem != "forms")
+    return tuple(
+        yaml.safe_load(file.read_text(encoding="utf-8"))
+        for file in sorted(FOLDER.glob("*.yaml"))
+        if file.stem != "forms"
+    )
 
 
 def _tuples(entry: dict[str, Any]) -> dict[str, Any]:
-    return {k: tuple(tuple(x) if isinstance(x, list) else x for x in v) if isinstance(v, list) else v for k, v in entry.items()}
+    return {
+        k: tuple(tuple(x) if isinstance(x, list) else x for x in v) if isinstance(v, list) else v
+        for k, v in entry.items()
+    }
 
 
 def _spoken_properties(properties: dict[str, Any], name: str, left_out: dict[str, str]) -> dict[str, Property]:
@@ -193,15 +214,17 @@ def _spoken_properties(properties: dict[str, Any], name: str, left_out: dict[str
         words, kind = spoken(n), p["type"]
         if is_id(n) or not words:
             continue
-        maybe = {}
+        maybe: dict[str, Any] = {}
         if ANY[0] <= p["share"] <= ANY[1]:
-            one = f"{_a(words)} {words}"
             maybe = {
-                "present": (f"with {one}", f"that [has|have] {one}"),
-                "missing": (f"without {one}", f"that [has|have] no {words}"),
+                "present": (f"whose {words} is known", f"with a known {words}"),
+                "missing": (f"whose {words} is unknown", f"with an unknown {words}"),
             }
         if kind in NUMBERS:
-            found[n] = Property(measure=words, **maybe)
+            several = re.search(r"[^s]s$", words) is not None
+            found[n] = Property(counted=words, **maybe) if several else Property(measure=words, **maybe)
+        elif kind in DATES and re.fullmatch(r"\w+ed|born", words):
+            found[n] = Property(event=words, passive=True, date=f"date {words}", **maybe)
         elif kind in DATES:
             found[n] = Property(date=words, **maybe)
         elif kind == "text" and LONG.fullmatch(n):
@@ -209,7 +232,9 @@ def _spoken_properties(properties: dict[str, Any], name: str, left_out: dict[str
         elif kind == "text" and n != name:
             found[n] = Property(text=words, equal=(f"with the {words} {{v}}", f"whose {words} is {{v}}"), **maybe)
         elif kind == "text":
-            found[n] = Property(starts=(f'whose {words} starts with "{{v}}"', f'with {_a(words)} {words} starting with "{{v}}"'))
+            found[n] = Property(
+                starts=(f'whose {words} starts with "{{v}}"', f'with {_a(words)} {words} starting with "{{v}}"')
+            )
         elif maybe:
             found[n] = Property(**maybe)
     return found
@@ -223,11 +248,22 @@ def _spoken_edge(start: str, hop: Hop, things: dict[str, Thing], properties: dic
         if words[-1] == "by":
             done = " ".join(words[:-1])
             if hop.forward:
-                return Edge(f"[was|were] {whole} {{x}}", (f"{whole} {{a}}", f"that [was|were] {whole} {{a}}"), end, properties=properties)
+                return Edge(
+                    f"[was|were] {whole} {{x}}",
+                    (f"{whole} {{a}}", f"that [was|were] {whole} {{a}}"),
+                    end,
+                    properties=properties,
+                )
             return Edge(f"{done} {{x}}", (f"that {done} {{a}}", f"having {done} {{a}}"), end, properties=properties)
+        rest = " ".join(words[1:])
+        one, many = (
+            (words[0], re.sub(r"(?<=ch|sh|ss)es$|s$", "", words[0])) if words[0].endswith("s") else (words[0],) * 2
+        )
         if hop.forward:
+            whole = f"[{one}|{many}] {rest}".rstrip()
             return Edge(f"{whole} {{x}}", (f"that {whole} {{a}}",), end, properties=properties)
-        verb = f"[has|have] {{x}} that {whole} [it|them]"
+        verb = f"[has|have] {{x}} that {many} {rest}".rstrip() + " [it|them]"
+        whole = f"{{{one}|{many}}} {rest}".rstrip()
         return Edge(verb, (f"that {{a}} {whole}", f"which {{a}} {whole}"), end, properties=properties)
     thing = spoken(hop.type)
     role = (thing, plural(thing)) if thing not in SMALL_WORDS else end
@@ -244,7 +280,7 @@ def _spoken_edge(start: str, hop: Hop, things: dict[str, Thing], properties: dic
     mine = f"{_a(role[0])} {role[0]}" if link else f"{_a(begin[0])} {begin[0]}"
     return Edge(
         f"[serves|serve] {{x}}{link}",
-        (f"that {{s}} have{link}", f"that [is|are] {mine} of {{a}}"),
+        (f"that {{s}} {{has|have}}{link}", f"that [is|are] {mine} of {{a}}"),
         end,
         properties=properties,
     )

@@ -99,9 +99,7 @@ async def everything(reader: Reader, query: str) -> list[list[Any]]:
             return rows
 
 
-def fit(
-    kind: str, found: list[tuple[str, int]], longest: int = LONGEST_VALUE
-) -> tuple[list[str], dict[str, int]]:
+def fit(kind: str, found: list[tuple[str, int]], longest: int = LONGEST_VALUE) -> tuple[list[str], dict[str, int]]:
     """Values that name one thing and can stand in a question and between a query's quotes as they are; `longest` is in
     characters."""
     usable, reasons = [], Counter[str]()

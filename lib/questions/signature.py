@@ -380,9 +380,7 @@ class _Parser:
             self.term(q)
 
     def term(self, q: _Query) -> None:
-        if self.kind() == "number":
-            self.take()
-        elif self.peek() in self.q.aliases:
+        if self.kind() == "number" or self.peek() in self.q.aliases:
             self.take()
         elif self.peek() in AGGREGATES and self.peek(1) == "(":
             self.aggregate(q)

@@ -132,11 +132,13 @@ class Spec:
 
 
 def variables(spec: Spec) -> tuple[str, ...]:
-    """A letter for each node of the path: one of its label's, if it is free."""
+    """A letter for each node of the path: one of its label's, if it is free; e and n stand for other things."""
     taken: list[str] = []
     for label in spec.labels:
         letters = [c for c in label.lower() if c in ascii_lowercase]
-        taken.append(next(c for c in (*letters[:1], *letters[1:], *ascii_lowercase) if c not in taken and c != "e"))
+        taken.append(
+            next(c for c in (*letters[:1], *letters[1:], *ascii_lowercase) if c not in taken and c not in "en")
+        )
     return tuple(taken)
 
 

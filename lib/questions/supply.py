@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -42,7 +43,7 @@ class Supply:
         self.taken: list[Instance] = []
         self.rejected: Counter[str] = Counter()
         self.dry = False
-        self.tries = TRIES
+        self.tries, self.batch, self.patience = TRIES, BATCH, math.inf  # patience: candidates in vain before the first
         self._stream, self._verifier, self._bar = stream, verifier, bar
         self._tried = 0
 
@@ -50,7 +51,7 @@ class Supply:
         """Have `to` instances or a few more, or be dry. Candidates are judged in their order, whichever answer comes first."""
         while len(self.taken) < to and not self.dry:
             missing = to - len(self.taken)
-            batch = list(islice(self._stream, max(missing, BATCH) if self.rejected else missing))
+            batch = list(islice(self._stream, max(missing, self.batch) if self.rejected else missing))
             found = await asyncio.gather(*[self._rows(slots) for slots in batch])
             for slots, rows in zip(batch, found, strict=True):
                 if isinstance(rows, Rejected):
@@ -59,7 +60,8 @@ class Supply:
                     self.taken.append(Instance(self.structure, slots, rows))
                     self._bar.update()
             self._tried += len(batch)
-            self.dry = len(self.taken) < to and (not batch or self._tried > self.tries * max(BATCH, to))
+            self.dry = len(self.taken) < to and (not batch or self._tried > self.tries * max(self.batch, to))
+            self.dry = self.dry or (not self.taken and self._tried >= self.patience)
 
     async def _rows(self, slots: Slots) -> Rows | Rejected:
         return await self._verifier.rows(fill(self.structure.query, slots), self.structure.ordered)

@@ -12,9 +12,10 @@ from lib.graph.query import Reader
 from lib.questions.draw import Anchors
 from lib.questions.enumerate import slot_kind
 from lib.questions.lexicon import Lexicon
-from lib.questions.pools import COUNTS, PAGE, PARTS, Pools, by_residue, everything, fit, shuffled, words_of
+from lib.questions.pools import PAGE, PARTS, Pools, by_residue, everything, fit, shuffled, words_of
 from lib.questions.spec import NAMES, Filter, Spec, path_text, variables
 
+COUNTS = (3, 4, 5, 6, 8, 10)  # how many people ask for; each other number is another plan for the database to make
 LONGEST = 90  # characters of a text, so that a title fits
 MIDDLE = (0.05, 0.92)  # of a property's values, so that a comparison is true for some and false for others
 MOST = 200  # different numbers or days of a property
@@ -31,7 +32,11 @@ async def read_pools(reader: Reader, lexicon: Lexicon, specs: list[Spec], seed: 
                 continue
             owner = spec.hops[f.at].type if f.edge else spec.labels[f.at]
             pattern = f"()-[x:{quoted(owner)}]->()" if f.edge else f"(x:{quoted(owner)})"
-            counted = not f.edge and f.property in (t := lexicon.thing(owner)).properties and bool(t.properties[f.property].counted)
+            counted = (
+                not f.edge
+                and f.property in (t := lexicon.thing(owner)).properties
+                and bool(t.properties[f.property].counted)
+            )
             naming = not f.edge and f.property == lexicon.thing(owner).name
             wanted.setdefault(slot_kind(owner, f.property, f.kind), (pattern, "name" if naming else "", f, counted))
     values, left_out = {"count": by_residue(COUNTS)}, {}
@@ -59,7 +64,11 @@ async def _pool(
     """The values of a kind that can stand in a question, and why others can't."""
     x = f"x.{quoted(f.property)}"
     if f.kind == "contains":
-        rows = (await reader.run(f"MATCH {pattern} WHERE {x} IS NOT NULL RETURN {x} AS value ORDER BY value LIMIT {TEXTS}", TEXTS)).rows
+        rows = (
+            await reader.run(
+                f"MATCH {pattern} WHERE {x} IS NOT NULL RETURN {x} AS value ORDER BY value LIMIT {TEXTS}", TEXTS
+            )
+        ).rows
         return words_of([v for (v,) in rows]), {}
     if f.kind in ("after", "before"):
         return _middle(await _read(reader, pattern, f"toString(date({x}))")), {}
@@ -125,7 +134,9 @@ class Lookup:
             return await self._rows(f"MATCH {path_text(spec, {f.at})} RETURN DISTINCT {_value(spec, f)} AS a")
         x = variables(spec)[f.at]
         where = f" WHERE {path_text(spec, set(), f.at)}" if spec.hops else ""
-        return await self._rows(f"MATCH ({x}:{quoted(spec.labels[f.at])}){where} RETURN DISTINCT {_value(spec, f)} AS a")
+        return await self._rows(
+            f"MATCH ({x}:{quoted(spec.labels[f.at])}){where} RETURN DISTINCT {_value(spec, f)} AS a"
+        )
 
     async def _together(self, spec: Spec, named: list[Filter], values: list[Any]) -> list[list[Any]]:
         """Values of all slots that occur together, for some of the first's: all would be too many in a large graph."""

@@ -28,14 +28,20 @@ class Rejected:
 
 
 class Verifier:
-    """Runs queries, AT_ONCE of them at a time, and applies the rules. shared_names: names that several things have;
+    """Runs queries, `at_once` of them at a time, and applies the rules. shared_names: names that several things have;
     naming: the properties that hold them."""
 
-    def __init__(self, reader: Reader, shared_names: frozenset[str], naming: tuple[str, ...] = ("displayName",)):
+    def __init__(
+        self,
+        reader: Reader,
+        shared_names: frozenset[str],
+        naming: tuple[str, ...] = ("displayName",),
+        at_once: int = AT_ONCE,
+    ):
         self._reader, self._shared = reader, shared_names
         self._naming = tuple(f".{name}" for name in naming)
         self._shared_rule = f"a name in the answer that several {'users' if len(naming) == 1 else 'things'} share"
-        self._slots = Slots(AT_ONCE)
+        self._slots = Slots(at_once)
 
     async def rows(self, query: str, ordered: bool) -> Rows | Rejected:
         """The reference rows, sorted unless they are `ordered`, or the rule that the query breaks."""

@@ -20,6 +20,7 @@ LEAST = 8  # of these, or the structure isn't asked at all
 TRIES = 14  # draws of a sentence form before it is given up
 N = 8  # words in a row that a test's wording shouldn't share with a training one, where it can be helped
 BRACKET = re.compile(r"<(\w+)(?::([^>]*))?>")
+OTHERS = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")
 AGREEING = re.compile(r"\[([^|\]]*)\|([^|\]]*)\]")
 PARTICIPLE = re.compile(
     r"(?:last )?(?:\w+ed|written|given|held|cast|made|put|seen|used)\b|older|younger|taller|shorter|heavier|lighter|known"
@@ -72,7 +73,7 @@ def _draw(
     frame: str, spec: Spec, lexicon: Lexicon, rng: random.Random, seen: set[str], runs: set[tuple[str, ...]] | None
 ) -> str | None:
     """A new sentence of a form; where `runs` are to be avoided, the one with the fewest of them."""
-    options = []
+    options: list[tuple[int, int, str]] = []
     for _ in range(TRIES):
         try:
             text = _Writer(spec, lexicon, rng).sentence(frame)
@@ -127,12 +128,14 @@ class _Writer:
     rng: random.Random
 
     def __post_init__(self) -> None:
-        self.noun_of = {label: self.rng.choice(self.lexicon.thing(label).nouns) for label in dict.fromkeys(self.spec.labels)}
+        self.noun_of = {
+            label: self.rng.choice(self.lexicon.thing(label).nouns) for label in dict.fromkeys(self.spec.labels)
+        }
 
     # ------------------------------------------------------------ sentences
     def sentence(self, frame: str) -> str:
         if "<plain>" in frame:
-            if len(self._modifying(self.spec.subject, -1)) > 1 or not self._short():
+            if self._modifying(self.spec.subject, -1) > 1 or not self._short():
                 raise Unsayable
             frame = frame.replace("<plain>", "")
         text = BRACKET.sub(lambda m: self.part(m[1], m[2] or ""), frame)
@@ -172,7 +175,7 @@ class _Writer:
             edge, who = self._edge(at, near), self.mention(near, at)
             if edge.did and who and self.rng.random() < 0.8:
                 noun = self.noun_of[self.spec.labels[at]][1]
-                rest = [m for m in self.modifiers(at, near, True)]
+                rest = list(self.modifiers(at, near, True))
                 if len(rest) > 1 or self._filters_on_hop(at, near):
                     raise Unsayable
                 return " ".join([noun, *rest, edge.did.replace("{x}", who)])
@@ -238,7 +241,9 @@ class _Writer:
         return self.about.date
 
     def _ordinal(self) -> str:
-        return self.rng.choice(["first", "earliest"] if self.spec.form == "first" else ["last", "latest", "most recent"])
+        return self.rng.choice(
+            ["first", "earliest"] if self.spec.form == "first" else ["last", "latest", "most recent"]
+        )
 
     def _say_when(self) -> str:
         return self._inverted(f"the {self._ordinal()} {self._say_np1()}")
@@ -366,8 +371,10 @@ class _Writer:
         branches = sorted(((self._depth(n, at), self._branch(at, n, many)) for n in near), key=lambda b: b[0])
         return _ordered(simple, branches, many)
 
-    def _modifying(self, at: int, came: int) -> list[Any]:
-        return [f for f in self.spec.filters if f.at == at and not f.edge] + [e for e in self.spec.exists if e.at == at] + self._near(at, came)
+    def _modifying(self, at: int, came: int) -> int:
+        """How many things are said of a node."""
+        filters = sum(f.at == at and not f.edge for f in self.spec.filters)
+        return filters + sum(e.at == at for e in self.spec.exists) + len(self._near(at, came))
 
     def _short(self) -> bool:
         """Whether all that the path leads to is named at once."""
@@ -392,7 +399,9 @@ class _Writer:
         if self._returns(at, to):
             if not edge.same:
                 raise Unsayable
-            return agreed(self.rng.choice(edge.same), many).replace("{a}", self.mention(to + step, to) or self._a(to + step, to))
+            return agreed(self.rng.choice(edge.same), many).replace(
+                "{a}", self.mention(to + step, to) or self._a(to + step, to)
+            )
         pinned = self._pinned(to, at)
         options = [m for m in edge.modifiers if pinned or not re.search(r"\{[on]\}", m)]
         if pinned and pinned.kind == "id":
@@ -400,13 +409,14 @@ class _Writer:
         if not options:
             raise Unsayable
         text = agreed(self.rng.choice(options), many)
+        several = not pinned and ("{s}" in text or (many and not self._said(at) and self.rng.random() < 0.6))
+        text = OTHERS.sub(lambda m: m[2] if several else m[1], text)
         thing = self.lexicon.thing(self.spec.labels[to])
         if "{o}" in text and pinned:
             text = text.replace("{o}", thing.bare.replace("{v}", f"{{{pinned.slot}}}"))
         elif "{s}" in text:
             text = text.replace("{s}", self.mention(to, at) or self.np(to, at, True))
         elif "{a}" in text:
-            several = many and not self._said(at) and self.rng.random() < 0.6
             text = text.replace("{a}", self.mention(to, at) or (self.np(to, at, True) if several else self._a(to, at)))
         else:
             text = text.replace("{n}", self.mention(to, at) or "")
@@ -464,7 +474,11 @@ def filter_phrases(f: Filter, about: Property, pron: str) -> list[str]:
         more = ("more", "over", "above") if f.kind == "above" else ("fewer", "under", "below")
         if about.counted:
             n = about.counted
-            return [f"with {more[0]} than {{v}} {n}", f"{pron} [has|have] {more[0]} than {{v}} {n}", f"with {more[1]} {{v}} {n}"]
+            return [
+                f"with {more[0]} than {{v}} {n}",
+                f"{pron} [has|have] {more[0]} than {{v}} {n}",
+                f"with {more[1]} {{v}} {n}",
+            ]
         n, one = about.measure, article(about.measure)
         return [f"with {one} {n} {more[2]} {{v}}", f"whose {n} is {more[2]} {{v}}", f"with {one} {n} {more[1]} {{v}}"]
     times = {"year": ("in", "during"), "after": ("after",), "before": ("before",)}[f.kind]
@@ -484,7 +498,11 @@ def _on_edge(f: Filter, about: Property) -> list[str]:
             f"with {article(about.measure)} {about.measure} {f.kind} {v}"
         ]
     when = {"year": ("in", "during"), "after": ("after",), "before": ("before",)}[f.kind]
-    return [f"{w} {v}" for w in when] if about.event else [f"with {article(about.date)} {about.date} {w} {v}" for w in when]
+    return (
+        [f"{w} {v}" for w in when]
+        if about.event
+        else [f"with {article(about.date)} {about.date} {w} {v}" for w in when]
+    )
 
 
 def _hop(spec: Spec, at: int, to: int) -> Hop:
@@ -511,7 +529,13 @@ def _ordered(simple: list[str], branches: list[tuple[int, str]], many: bool) -> 
         be = "were" if many else "was"
         long = [f"that {be} {b}" if PARTICIPLE.match(b) else b for b in long]
         if any(not relative.match(b) for b in long):  # "to a question ...": nothing may come between it and its noun
-            return [*named, *plain, *[b for b in long if not relative.match(b)], *said, *[b for b in long if relative.match(b)]]
+            return [
+                *named,
+                *plain,
+                *[b for b in long if not relative.match(b)],
+                *said,
+                *[b for b in long if relative.match(b)],
+            ]
     lasting = [b for b in long if relative.match(b)]
     return [*named, *plain, *[b for b in long if b not in lasting], *said, *lasting]
 
