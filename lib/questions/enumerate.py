@@ -112,6 +112,10 @@ class _Enumeration:
         labels = (start, *(h.label for h in hops))
         subject, group = self._roles(form, length)
         things = [self.lexicon.thing(label) for label in labels]
+        if form in ("per", "avg per", "ratio"):
+            there = Hop(hops[0].type, not hops[0].forward, start)
+            if not self.lexicon.edge(labels[1], there).role:
+                return "grouping without a word for what groups"
         if group >= 0 and form not in ("per", "avg per"):
             near = hops[0] if group < subject else Hop(hops[0].type, not hops[0].forward, start)
             if self.ties[edge_name(labels[group], near)].one:

@@ -72,12 +72,14 @@ class Thing:
 
 @dataclass(frozen=True)
 class Edge:
-    """A relationship in words, gone in one direction."""
+    """A relationship in words, gone in one direction. role: what the other end is called as a group, which must tell the
+    relationship, too; other: what it is called in any sentence, where its usual noun would say too little."""
 
     verb: str
     modifiers: tuple[str, ...]
-    role: tuple[str, str] = ("", "")
+    role: tuple[str, str] | tuple[()] = ()
     did: str = ""
+    other: tuple[str, str] | tuple[()] = ()
     some: tuple[str, ...] = ()
     none: tuple[str, ...] = ()
     same: tuple[str, ...] = ()
@@ -287,4 +289,4 @@ def _spoken_edge(start: str, hop: Hop, things: dict[str, Thing], properties: dic
 
 
 def _a(word: str) -> str:
-    return "an" if re.match(r"(?i)[aeio]|u(?!se|ni|ser|rl)", word) else "a"
+    return "an" if re.match(r"(?i)[aeio]|u(?!s[aeu]|ni|rl)", word) else "a"

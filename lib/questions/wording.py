@@ -28,6 +28,7 @@ PARTICIPLE = re.compile(
 FINITE = re.compile(
     r"(?:who|that) (?!nobody|someone|another|no other|the |a |an |\{)(?:[\w']+)"
 )  # followed by what the thing itself does
+RELATIVE = re.compile(r"who |that |whose |for which |to which |of which |which ")
 BE = re.compile(r"(?:from|about|older|younger|aged|taller|shorter|heavier|lighter|based|located|known|published)\b")
 AGGREGATES = {
     "avg": "the average {m}", "sum": "the total {m}", "max": "the highest {m}", "min": "the lowest {m}",
@@ -265,6 +266,8 @@ class _Writer:
         return self.np(self.spec.group, self.spec.subject, True)
 
     def _say_gpron(self) -> str:
+        if self._near(self.spec.group, self.spec.subject):  # "questions about x that have ...": about whom?
+            raise Unsayable
         return "who" if self.grouping.person else "that"
 
     def _say_gname(self) -> str:
@@ -275,11 +278,11 @@ class _Writer:
 
     def _say_role(self) -> str:
         edge = self._edge(self.spec.subject, self.spec.group)
-        return edge.role[0] or self.noun_of[self.spec.labels[self.spec.group]][0]
+        return (edge.role or self.noun_of[self.spec.labels[self.spec.group]])[0]
 
     def _say_roles(self) -> str:
         edge = self._edge(self.spec.subject, self.spec.group)
-        return edge.role[1] or self.noun_of[self.spec.labels[self.spec.group]][1]
+        return (edge.role or self.noun_of[self.spec.labels[self.spec.group]])[1]
 
     def _say_verb(self, how: str) -> str:
         return self._does(how, True)
@@ -334,12 +337,16 @@ class _Writer:
 
     def np(self, at: int, came: int, many: bool) -> str:
         """A node and all that is said of it, but for what lies towards node `came`; no article."""
-        noun = self.noun_of[self.spec.labels[at]][many]
+        noun = self._noun(at, came, many)
         return " ".join([noun, *_joined(self.modifiers(at, came, many))])
+
+    def _noun(self, at: int, came: int, many: bool) -> str:
+        other = self._edge(came, at).other if came >= 0 else ()
+        return (other or self.noun_of[self.spec.labels[at]])[many]
 
     def clause(self, at: int, came: int, many: bool) -> str:
         """The same as a sentence without its question word: "questions tagged x have a score above y"."""
-        noun, mods = self.noun_of[self.spec.labels[at]][many], _joined(self.modifiers(at, came, many))
+        noun, mods = self._noun(at, came, many), _joined(self.modifiers(at, came, many))
         if not mods or (said := _finite(mods[-1], many)) is None or any(m.startswith(("and ", "whose")) for m in mods):
             raise Unsayable
         if any(re.match(r"who |that ", m) for m in mods[:-1]):
@@ -366,8 +373,13 @@ class _Writer:
         thing = self.lexicon.thing(self.spec.labels[at])
         filters = [f for f in self.spec.filters if f.at == at and not f.edge and f.kind != "either"]
         simple = [self._chosen(self._filtering(f, thing, many), many) for f in filters]
-        simple += [self._chosen(self._existing(e), many) for e in self.spec.exists if e.at == at]
         near = self._near(at, came)
+        for e in self.spec.exists:
+            if e.at == at:
+                options = self._existing(e)
+                if near:  # "with a comment posted by ...": what is posted?
+                    options = [o for o in options if RELATIVE.match(o)] or options
+                simple.append(self._chosen(options, many))
         branches = sorted(((self._depth(n, at), self._branch(at, n, many)) for n in near), key=lambda b: b[0])
         return _ordered(simple, branches, many)
 
@@ -406,6 +418,8 @@ class _Writer:
         options = [m for m in edge.modifiers if pinned or not re.search(r"\{[on]\}", m)]
         if pinned and pinned.kind == "id":
             options = [m for m in options if "{o}" not in m]
+        if self._said(at):
+            options = [m for m in options if RELATIVE.match(m) or PARTICIPLE.match(m)] or options
         if not options:
             raise Unsayable
         text = agreed(self.rng.choice(options), many)
@@ -519,7 +533,7 @@ def agreed(text: str, many: bool) -> str:
 
 def _ordered(simple: list[str], branches: list[tuple[int, str]], many: bool) -> list[str]:
     """Short before long, and what begins with who, that or whose last, unless a long part would come between."""
-    relative = re.compile(r"who |that |whose |for which |to which |of which ")
+    relative = RELATIVE
     plain = [s for s in simple if not relative.match(s)]
     said = [s for s in simple if relative.match(s)]
     named = [b for depth, b in branches if depth == 1 and not relative.match(b)]
@@ -544,8 +558,9 @@ def _joined(mods: list[str]) -> list[str]:
     """The same with "and" between clauses."""
     out: list[str] = []
     for m in mods:
-        again = re.match(r"(?:who|that|whose|for which|to which) ", m)
-        if again and out and re.match(r"(?:and )?(?:who|that|whose|for which|to which) ", out[-1]):
+        before = out[-1].removeprefix("and ") if out else ""
+        clauses = RELATIVE.match(m) and RELATIVE.match(before)
+        if clauses or (m.startswith("with") and before.startswith("with")):
             m = f"and {m}"
         out.append(m)
     return out
@@ -568,4 +583,4 @@ def _finite(mod: str, many: bool) -> str | None:
 
 
 def article(words: str) -> str:
-    return "an" if re.match(r"(?i)[aeio]|u(?!se|ni|sua|rl)", words) else "a"
+    return "an" if re.match(r"(?i)[aeio]|u(?!s[aeu]|ni|rl)", words) else "a"
