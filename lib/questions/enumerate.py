@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from lib.graph.mapping import quoted
 from lib.graph.query import Reader
@@ -112,6 +113,9 @@ class _Enumeration:
         labels = (start, *(h.label for h in hops))
         subject, group = self._roles(form, length)
         things = [self.lexicon.thing(label) for label in labels]
+        turns = [i + 1 for i, (a, b) in enumerate(pairwise(hops)) if a.type == b.type and a.forward != b.forward]
+        if any(labels[i - 1] == labels[i + 1] and i in (subject, group) for i in turns):
+            return "two of a kind that are both tied to the subject"
         if form in ("per", "avg per", "ratio"):
             there = Hop(hops[0].type, not hops[0].forward, start)
             if not self.lexicon.edge(labels[1], there).role:

@@ -146,7 +146,7 @@ def query(spec: Spec) -> str:
     """The Cypher template of a spec, with {slots} for values."""
     names = variables(spec)
     where = [_condition(f, names) for f in spec.filters] + [_pattern(e, names) for e in spec.exists]
-    if spec.form in ("ordered", "top", "best", "worst") and spec.measure:
+    if spec.form in ("ordered", "top", "best", "worst", "avg per"):
         where.append(f"{names[spec.subject]}.{quoted(spec.measure)} IS NOT NULL")
     conditions = " WHERE " + " AND ".join(dict.fromkeys(where)) if where else ""
     path = path_text(spec, {f.at for f in spec.filters if f.edge})

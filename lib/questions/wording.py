@@ -364,9 +364,9 @@ class _Writer:
     def _pinned(self, at: int, came: int) -> Filter | None:
         thing = self.lexicon.thing(self.spec.labels[at])
         said = [f for f in self.spec.filters if f.at == at and not f.edge]
-        others = self._near(at, came) or [e for e in self.spec.exists if e.at == at]
+        more = bool(self._near(at, came)) or any(e.at == at for e in self.spec.exists)
         names = {("is", thing.name), ("id", thing.id)}
-        return said[0] if len(said) == 1 and not others and (said[0].kind, said[0].property) in names else None
+        return said[0] if len(said) == 1 and not more and (said[0].kind, said[0].property) in names else None
 
     def modifiers(self, at: int, came: int, many: bool) -> list[str]:
         """What is said behind a noun, in the order in which it reads best."""
@@ -380,7 +380,8 @@ class _Writer:
                 if near:  # "with a comment posted by ...": what is posted?
                     options = [o for o in options if RELATIVE.match(o)] or options
                 simple.append(self._chosen(options, many))
-        branches = sorted(((self._depth(n, at), self._branch(at, n, many)) for n in near), key=lambda b: b[0])
+        crowded = len(near) > 1 or self._said(at)
+        branches = sorted(((self._depth(n, at), self._branch(at, n, many, crowded)) for n in near), key=lambda b: b[0])
         return _ordered(simple, branches, many)
 
     def _modifying(self, at: int, came: int) -> int:
@@ -405,7 +406,7 @@ class _Writer:
     def _edge(self, at: int, to: int) -> Edge:
         return self.lexicon.edge(self.spec.labels[at], _hop(self.spec, at, to))
 
-    def _branch(self, at: int, to: int, many: bool) -> str:
+    def _branch(self, at: int, to: int, many: bool, crowded: bool) -> str:
         """What ties a node to the next: "asked by users from Rome"."""
         edge, step = self._edge(at, to), to - at
         if self._returns(at, to):
@@ -418,7 +419,7 @@ class _Writer:
         options = [m for m in edge.modifiers if pinned or not re.search(r"\{[on]\}", m)]
         if pinned and pinned.kind == "id":
             options = [m for m in options if "{o}" not in m]
-        if self._said(at):
+        if crowded:
             options = [m for m in options if RELATIVE.match(m) or PARTICIPLE.match(m)] or options
         if not options:
             raise Unsayable
@@ -560,7 +561,8 @@ def _joined(mods: list[str]) -> list[str]:
     for m in mods:
         before = out[-1].removeprefix("and ") if out else ""
         clauses = RELATIVE.match(m) and RELATIVE.match(before)
-        if clauses or (m.startswith("with") and before.startswith("with")):
+        both = PARTICIPLE.match(m) and PARTICIPLE.match(before)
+        if clauses or both or (m.startswith("with") and before.startswith("with")):
             m = f"and {m}"
         out.append(m)
     return out
