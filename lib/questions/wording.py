@@ -419,6 +419,9 @@ class _Writer:
         options = [m for m in edge.modifiers if pinned or not re.search(r"\{[on]\}", m)]
         if pinned and pinned.kind == "id":
             options = [m for m in options if "{o}" not in m]
+        if on_hop := self._filters_on_hop(at, to):  # "earned in 2012", not "holding ... in 2012"
+            events = [self._on_hop(at, to, f).event for f in on_hop]
+            options = [m for m in options if all(e in m for e in events)] or options
         if crowded:
             options = [m for m in options if RELATIVE.match(m) or PARTICIPLE.match(m)] or options
         if not options:
@@ -435,9 +438,8 @@ class _Writer:
             text = text.replace("{a}", self.mention(to, at) or (self.np(to, at, True) if several else self._a(to, at)))
         else:
             text = text.replace("{n}", self.mention(to, at) or "")
-        for f in self._filters_on_hop(at, to):
-            about = self.lexicon.edge(self.spec.labels[min(at, to)], self.spec.hops[f.at]).properties[f.property]
-            text += f" {self._chosen(_on_edge(f, about), many)}"
+        for f in on_hop:
+            text += f" {self._chosen(_on_edge(f, self._on_hop(at, to, f)), many)}"
         return text
 
     def _said(self, at: int) -> bool:
@@ -455,6 +457,9 @@ class _Writer:
     def _a(self, at: int, came: int) -> str:
         text = self.np(at, came, False)
         return f"{article(text)} {text}"
+
+    def _on_hop(self, at: int, to: int, f: Filter) -> Property:
+        return self.lexicon.edge(self.spec.labels[min(at, to)], self.spec.hops[f.at]).properties[f.property]
 
     def _filters_on_hop(self, at: int, to: int) -> list[Filter]:
         return [f for f in self.spec.filters if f.edge and f.at == min(at, to)]
@@ -540,7 +545,7 @@ def _ordered(simple: list[str], branches: list[tuple[int, str]], many: bool) -> 
     named = [b for depth, b in branches if depth == 1 and not relative.match(b)]
     long = [b for depth, b in branches if b not in named]
     plain.sort(key=lambda s: s.startswith("with"))
-    if said and any(not relative.match(b) for b in long):
+    if (said or len(long) > 1) and any(not relative.match(b) for b in long):
         be = "were" if many else "was"
         long = [f"that {be} {b}" if PARTICIPLE.match(b) else b for b in long]
         if any(not relative.match(b) for b in long):  # "to a question ...": nothing may come between it and its noun
