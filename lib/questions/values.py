@@ -46,8 +46,9 @@ async def read_pools(reader: Reader, lexicon: Lexicon, specs: list[Spec], seed: 
         shared |= {v for v, n in await _read(reader, pattern, f"x.{quoted(name)}") if n > 1 and isinstance(v, str)}
     found = await asyncio.gather(*[_pool(reader, kind, *about) for kind, about in sorted(wanted.items())])
     for kind, (pool, reasons) in zip(sorted(wanted), found, strict=True):
-        small = wanted[kind][2].kind in ("above", "below")
-        values[kind] = by_residue(pool) if small and len(pool) > 40 else shuffled(kind, pool, seed)
+        many = wanted[kind][2].kind in ("above", "below") and len(pool) > 40
+        whole = many and all(isinstance(n, int) for n in pool)
+        values[kind] = by_residue(pool) if whole else shuffled(kind, pool, seed)
         if reasons:
             left_out[kind] = reasons
     return Pools(values, frozenset(shared), left_out)
