@@ -39,6 +39,7 @@ TRIES, BATCH = (
 )  # candidates for each question that is wanted, and how many are tried at once where some are rejected
 PATIENCE = 20  # candidates without a single question, after which a structure is given up
 SHORT = 0.35  # share of the structures with one hop or none, at most
+FEW_SHORT = 40  # of these are kept in any case: a small graph has few others
 COMBINATIONS = 0.12  # share of the structures held out though all their components are trained on
 RARE_PATHS = 6  # of four hops, with all their structures
 NEW = {
@@ -155,7 +156,7 @@ class _Set:
         self.supplies = {i: self.supplies[i] for i in self.structures if i in self.supplies}
         self.dropped = {i: self.dropped[i] for i in self.structures if i in self.dropped}
         short = [i for i in self.supplies if len(self.specs[i].hops) <= 1]
-        most = int(SHORT / (1 - SHORT) * (len(self.supplies) - len(short)))
+        most = max(FEW_SHORT, int(SHORT / (1 - SHORT) * (len(self.supplies) - len(short))))
         short.sort(key=lambda i: sum(len(s.taken) for s in self.supplies[i].values()))
         for i in short[: max(0, len(short) - most)] if len(self.supplies) > len(short) else []:
             self.dropped[i] = f"one hop or none, beyond {SHORT:.0%} of the structures"
