@@ -207,7 +207,7 @@ def _short(properties: dict[str, Any]) -> list[str]:
     return [
         n
         for n, p in sorted(properties.items())
-        if NAME.fullmatch(n) and p["type"] in kinds and not LONG.fullmatch(n) and not _is_id(n)
+        if NAME.fullmatch(n) and p["type"] in kinds and not LONG.fullmatch(n) and not is_id(n)
     ]
 
 
@@ -215,7 +215,7 @@ def _numbers(properties: dict[str, Any]) -> list[str]:
     return [n for n in _short(properties) if properties[n]["type"] in ("integer", "float")]
 
 
-def _is_id(name: str) -> bool:
+def is_id(name: str) -> bool:
     return re.fullmatch(r"id|ID|.*(?:Id|ID|_id)", name) is not None
 
 

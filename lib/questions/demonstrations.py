@@ -36,10 +36,13 @@ class Parts:
     distinct: bool
     items: tuple[str, ...]
     tail: str  # ORDER BY and LIMIT, with their leading space
+    carried: str = ""  # WITH and the condition on what it counts, with their leading space
 
     @classmethod
     def of(cls, query: str) -> Parts:
         head, _, rest = query.partition(" RETURN ")
+        between = re.search(r" WITH \w, ", head)
+        head, carried = (head[: between.start()], head[between.start() :]) if between else (head, "")
         match, _, where = head.partition(" WHERE ")
         cut = re.search(r" ORDER BY | LIMIT ", rest)
         items, tail = (rest[: cut.start()], rest[cut.start() :]) if cut else (rest, "")
@@ -50,12 +53,13 @@ class Parts:
             distinct,
             tuple(items.removeprefix("DISTINCT ").split(", ")),
             tail,
+            carried,
         )
 
     def text(self, **changed: Any) -> str:
         p = Parts(**{**self.__dict__, **changed})
         where = " WHERE " + " AND ".join(p.where) if p.where else ""
-        return f"{p.match}{where} RETURN {'DISTINCT ' if p.distinct else ''}{', '.join(p.items)}{p.tail}"
+        return f"{p.match}{where}{p.carried} RETURN {'DISTINCT ' if p.distinct else ''}{', '.join(p.items)}{p.tail}"
 
     @property
     def labels(self) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -14,41 +16,41 @@ from tqdm import tqdm
 
 from lib import loop
 from lib.files import write_json, write_jsonl
-from lib.graph import mapping
+from lib.graph import mapping, server
 from lib.graph.model import read_schema
 from lib.graph.query import Reader
-from lib.questions import any_schema
+from lib.questions import any_schema, enumerated
 from lib.questions.demonstrations import fill
-from lib.questions.draw import Slots, anchors, candidates
+from lib.questions.draw import anchors, candidates
 from lib.questions.leaks import leaks, vocabulary
 from lib.questions.pools import Pools, read_pools
-from lib.questions.signature import hops, signature
+from lib.questions.signature import hops
 from lib.questions.structures import DEV, HELD_OUT, STRUCTURES, TRAIN, Structure
-from lib.questions.verify import Rejected, Rows, Verifier
-from lib.settings import SETS
+from lib.questions.supply import APART_SET, PART, SPLITS, Instance, Line, Supply, question_line, useless
+from lib.questions.verify import Verifier
 
-SPLITS = ("train", "dev", *SETS)
-APART_SET = SETS[1]  # whole structures that are never trained on
-PART = dict(zip(SPLITS, ("train", "dev", "held_out", "held_out"), strict=True))
 WORDINGS = dict(zip(SPLITS, (TRAIN, DEV, HELD_OUT, range(8)), strict=True))
 DEMONSTRATED = 24  # different queries of a structure among the demonstrations; their values are drawn anew at each use
-TRIES = 12  # candidates tried for each instance that is wanted
-BATCH = 8  # candidates tried at once, at least, where some are rejected
 TRIVIAL = (8, 16)  # instances looked at before a structure is called trivial: more where more are wanted
 
-Line = dict[str, Any]
 
-
-def generate(uri: str, settings: dict[str, Any], seed: int, out: Path, graph: Path | None = None) -> dict[str, Any]:
+def generate(
+    uri: str, settings: dict[str, Any], seed: int, out: Path, graph: Path | None = None, structures: str = "small"
+) -> dict[str, Any]:
     """Write train, dev, held_out_instances, held_out_structures and demonstrations (.jsonl) and summary.json to `out`.
 
     settings: how many of each of these five, by name. graph: folder of the graph behind `uri`; one that isn't a
     community's is asked about in structures made from its schema. The same graph, settings and seed give the same bytes. Where a
     structure can't be filled as often as wanted, others take its place if they can; the summary counts it all, and is
-    returned.
+    returned. structures: "small" (these), or "all" that the graph's schema gives, for which lib.questions.enumerated says
+    what is written; then `graph` is needed.
 
     Raises ValueError for a graph that fills no structure for training, lib.graph.query.Unavailable for a lost database.
     """
+    if structures == "all" and graph is not None:
+        return enumerated.generate_all(uri, read_schema(graph), settings, seed, Path(out))
+    if structures != "small":
+        raise ValueError(f"structures = {structures!r}: known are 'small' and, with a graph's folder, 'all'")
     foreign = None if graph is None or mapping.of(graph) is mapping.community() else read_schema(graph)
     return loop.run(_generate(uri, settings, seed, Path(out), foreign))
 
@@ -78,44 +80,6 @@ async def _generate(
     return summary
 
 
-class Instance:
-    """A structure with values, its query and the rows that the query returns."""
-
-    def __init__(self, structure: Structure, slots: Slots, rows: Rows):
-        self.structure, self.slots, self.rows = structure, slots, rows
-        self.query = fill(structure.query, slots)
-
-
-class _Supply:
-    """Verified instances of one structure for one split, as far as they were asked for."""
-
-    def __init__(self, structure: Structure, split: str, stream: Iterator[Slots], verifier: Verifier, bar: tqdm):
-        self.structure, self.split = structure, split
-        self.taken: list[Instance] = []
-        self.rejected: Counter[str] = Counter()
-        self.dry = False
-        self._stream, self._verifier, self._bar = stream, verifier, bar
-        self._tried = 0
-
-    async def grow(self, to: int) -> None:
-        """Have `to` instances or a few more, or be dry. Candidates are judged in their order, whichever answer comes first."""
-        while len(self.taken) < to and not self.dry:
-            missing = to - len(self.taken)
-            batch = list(islice(self._stream, max(missing, BATCH) if self.rejected else missing))
-            found = await asyncio.gather(*[self._rows(slots) for slots in batch])
-            for slots, rows in zip(batch, found, strict=True):
-                if isinstance(rows, Rejected):
-                    self.rejected[rows.rule] += 1
-                else:
-                    self.taken.append(Instance(self.structure, slots, rows))
-                    self._bar.update()
-            self._tried += len(batch)
-            self.dry = len(self.taken) < to and (not batch or self._tried > TRIES * max(BATCH, to))
-
-    async def _rows(self, slots: Slots) -> Rows | Rejected:
-        return await self._verifier.rows(fill(self.structure.query, slots), self.structure.ordered)
-
-
 class _Study:
     """All supplies, and the lines that they become."""
 
@@ -123,7 +87,7 @@ class _Study:
         self.structures = structures
         self.wanted = {name: int(settings[name]) for name in (*SPLITS, "demonstrations")}
         self.seed, self.pools = seed, pools
-        self.supplies: dict[str, list[_Supply]] = {split: [] for split in SPLITS}
+        self.supplies: dict[str, list[Supply]] = {split: [] for split in SPLITS}
         self.dropped: dict[str, str] = {}
 
     def needed(self) -> int:
@@ -145,11 +109,11 @@ class _Study:
                 if bool(structure.held_out) == (split == APART_SET):
                     rng = random.Random(f"{structure.id} {split} {self.seed}")
                     stream = candidates(structure, connected, self.pools, PART[split], rng)
-                    self.supplies[split].append(_Supply(structure, split, stream, verifier, bar))
+                    self.supplies[split].append(Supply(structure, split, stream, verifier, bar))
         first = [*self.supplies["train"], *self.supplies[APART_SET]]
         look = min(max(TRIVIAL[0], max(self.wanted.values()) // len(self.structures)), TRIVIAL[1])
         await asyncio.gather(*[s.grow(look) for s in first])
-        self.dropped = {s.structure.id: why for s in first if (why := _useless(s))}
+        self.dropped = {s.structure.id: why for s in first if (why := useless(s))}
         for split in SPLITS:
             self.supplies[split] = [s for s in self.supplies[split] if s.structure.id not in self.dropped]
         if not self.supplies["train"]:
@@ -157,7 +121,7 @@ class _Study:
                 "The graph fills no structure to train on: it is too small for questions.seed, or lacks most relationships"
             )
 
-    def all(self) -> list[_Supply]:
+    def all(self) -> list[Supply]:
         return [s for split in SPLITS for s in self.supplies[split]]
 
     async def collect(self) -> None:
@@ -189,15 +153,7 @@ class _Study:
         return [_demonstration(f"demonstration-{i:04d}", x, wording) for i, (x, wording) in enumerate(drawn, 1)]
 
 
-def _useless(supply: _Supply) -> str | None:
-    """Why a structure is dropped, judged by the questions that it can't do without."""
-    if not supply.taken:
-        return f"no question for {supply.split} in this graph"
-    rows = [x.rows for x in supply.taken]
-    return "the same answer for every value" if len(rows) > 2 and all(r == rows[0] for r in rows) else None
-
-
-async def _fill(supplies: list[_Supply], total: int) -> None:
+async def _fill(supplies: list[Supply], total: int) -> None:
     """Have `total` instances, the same number from each supply; where one runs dry, the others give more."""
     while live := [s for s in supplies if not s.dry]:
         level = -(-(total - sum(len(s.taken) for s in supplies if s.dry)) // len(live))
@@ -216,21 +172,7 @@ def _in_turn(turns: list[list[Any]], seed: str) -> Iterator[Any]:
 
 
 def _question(name: str, split: str, instance: Instance, wording: int) -> Line:
-    structure, of = instance.structure, signature(instance.query)
-    filters = sum(kind != "label" for _, kind in of.filters)
-    return {
-        "id": name,
-        "question": fill(structure.wordings[wording], instance.slots),
-        "hint": None,
-        "query": instance.query,
-        "rows": instance.rows,
-        "ordered": structure.ordered,
-        "structure": structure.id,
-        "hops": hops(instance.query),
-        "split": split,
-        "source": "generated",
-        "difficulty": {"hops": hops(instance.query), "filters": filters, "extras": len(of.extras)},
-    }
+    return question_line(name, split, instance, fill(instance.structure.wordings[wording], instance.slots), None)
 
 
 def _demonstration(name: str, instance: Instance, wording: int) -> Line:
@@ -284,3 +226,35 @@ def _about(structure: Structure, study: _Study, files: dict[str, list[Line]]) ->
 
 def _count(lines: list[Line], key: str) -> dict[str, int]:
     return {str(k): n for k, n in sorted(Counter(line[key] for line in lines).items())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m lib.questions.generate",
+        description="Makes questions about a graph whose folder lib.graph.build or `dvc repro graph` has filled.",
+    )
+    parser.add_argument(
+        "--graph", type=Path, default=Path("data/graph"), help="folder of the graph (default: %(default)s)"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder to write to")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--structures",
+        choices=("small", "all"),
+        default="all",
+        help="all: what the schema gives; small: the study's hand-written ones (default: %(default)s)",
+    )
+    sizes = parser.add_argument_group("all", "The training file, drawn from the train split.")
+    sizes.add_argument("--training", type=int, default=300, help="questions (default: %(default)s)")
+    sizes.add_argument("--training-structures", type=int, default=135, help="structures (default: %(default)s)")
+    small = parser.add_argument_group("small", "How many of each.")
+    for name, n in (("train", 1024), ("dev", 160), (SPLITS[2], 480), (APART_SET, 96), ("demonstrations", 3000)):
+        small.add_argument(f"--{name.replace('_', '-')}", type=int, default=n, help="(default: %(default)s)")
+    args = parser.parse_args()
+    with server.running(args.graph) as uri:
+        summary = generate(uri, vars(args), args.seed, args.out, args.graph, args.structures)
+    print(json.dumps({name: summary[name] for name in ("counts", "dropped structures")}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

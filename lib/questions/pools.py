@@ -78,7 +78,7 @@ async def read_pools(reader: Reader, seed: int) -> Pools:
     for kind, query in OTHERS.items():
         values[kind] = shuffled(kind, [v for v, _ in await everything(reader, query) if v is not None], seed)
     titles = [v for v, _ in await everything(reader, TITLES) if v is not None]
-    values["word"] = shuffled("word", _words(titles), seed)
+    values["word"] = shuffled("word", words_of(titles), seed)
     tags = [v for pool in values["tag"].values() for v in pool]
     values["prefix"] = shuffled("prefix", sorted({t[:2] for t in tags if re.match("[a-z]{3}", t)}), seed)
     values["count"] = by_residue(COUNTS)
@@ -99,8 +99,9 @@ async def everything(reader: Reader, query: str) -> list[list[Any]]:
             return rows
 
 
-def fit(kind: str, found: list[tuple[str, int]]) -> tuple[list[str], dict[str, int]]:
-    """Values that name one thing and can stand in a question and between a query's quotes as they are."""
+def fit(kind: str, found: list[tuple[str, int]], longest: int = LONGEST_VALUE) -> tuple[list[str], dict[str, int]]:
+    """Values that name one thing and can stand in a question and between a query's quotes as they are; `longest` is in
+    characters."""
     usable, reasons = [], Counter[str]()
     for value, n in found:
         if kind == "name" and n > 1:
@@ -109,14 +110,14 @@ def fit(kind: str, found: list[tuple[str, int]]) -> tuple[list[str], dict[str, i
             reasons["characters outside of ASCII"] += 1
         elif re.search(r"['\"\\{}]", value) or CLAUSES.search(value) or value != " ".join(value.split()):
             reasons["quotes, brackets, spaces or words of the query language"] += 1
-        elif len(value) > LONGEST_VALUE:
+        elif len(value) > longest:
             reasons["too long"] += 1
         else:
             usable.append(value)
     return usable, dict(sorted(reasons.items()))
 
 
-def _words(titles: list[str]) -> list[str]:
+def words_of(titles: list[str]) -> list[str]:
     """Lower-case words of four letters or more that stand in several titles, but not in so many that they say nothing."""
     seen = Counter(w for t in titles for w in set(re.findall(r"(?<![\w-])[a-z]{4,12}(?![\w-])", t)) - FUNCTION_WORDS)
     return sorted(w for w, n in seen.items() if 3 <= n <= max(3, COMMON * len(titles)))

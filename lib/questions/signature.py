@@ -1,7 +1,8 @@
 """The canonical signature of a query's structure, read off its text, so that splits by structure can be proved from the queries alone.
 
 Two queries with the same signature ask the same kind of thing: names of variables, properties and values, the direction
-in which a path is written and the order of conditions never enter. See `Signature` for what does.
+in which a path is written, the order of its branches and of conditions, and whether a Question is written as a Post with
+a label test never enter. See `Signature` for what does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from itertools import permutations
 from typing import NoReturn
 
 TOKEN = re.compile(
-    r"\s+|(?P<string>'(?:[^'\\]|\\.)*')|(?P<slot>\{\w+\})|(?P<number>\d+(?:\.\d+)?)|(?P<word>\w+)"
+    r"\s+|(?P<string>'(?:[^'\\]|\\.)*')|(?P<quoted>`(?:[^`]|``)+`)|(?P<slot>\{\w+\})|(?P<number>\d+(?:\.\d+)?)|(?P<word>\w+)"
     r"|(?P<sign><-|->|<>|<=|>=|[-+*/=<>()\[\]:,.])"
 )
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
@@ -22,7 +23,7 @@ COMPARISON = "comparison of two named things"
 
 
 class UnknownDialect(ValueError):
-    """A query outside of the dialect of `structures.py`; the message says where and what was expected."""
+    """A query outside of the dialect of `structures.py` and `spec.py`; the message says where and what was expected."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,8 @@ class Signature:
     filters: (label, kind) pairs, sorted; "label" tests stand for the Question and Answer of the pattern.
     aggregation: (kind, label) pairs, sorted; ("none", label) for what is returned as it is.
     grouping: labels returned beside an aggregate. ordering: none, order-by, top-k, argmax or argmin.
-    extras: existence, negation (with the relationship asked for), ratio, difference, comparison; sorted.
+    extras: existence, negation (with the relationship asked for), ratio, difference, comparison, post-filter; sorted.
+    places: which node is filtered, counted and returned, where the path has several of one label; else empty.
     """
 
     path: str
@@ -43,6 +45,7 @@ class Signature:
     grouping: tuple[str, ...]
     ordering: str
     extras: tuple[str, ...]
+    places: str = ""
 
     def components(self) -> frozenset[tuple[str, ...]]:
         """The parts whose novelty counts: a structure is a new combination if all of them are known elsewhere."""
@@ -77,6 +80,8 @@ class _Query:
     plain: list[str] = field(default_factory=list)  # variables returned as they are
     ordering: str = "none"
     extras: set[str] = field(default_factory=set)
+    aliases: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # name of a column of WITH -> aggregates
+    places: list[tuple[str, str]] = field(default_factory=list)  # (variable, what a pattern asks of it)
 
     def label(self, variable: str) -> str:
         found = self.labels[variable]
@@ -94,21 +99,44 @@ class _Query:
             grouping=tuple(returned) if aggregation else (),
             ordering=self.ordering,
             extras=tuple(sorted(self.extras)),
+            places=self._places(),
         )
 
+    def nodes(self) -> list[str]:
+        return [v for v in self.labels if not v.startswith("e:")]
+
     def _path(self) -> str:
+        return self._least({v: self.label(v) for v in self.nodes()})
+
+    def _places(self) -> str:
+        """The path with what is done at each of its nodes: needed where labels don't tell them apart."""
+        known = [self.label(v) for v in self.nodes()]
+        if len(set(known)) == len(known):
+            return ""
+        done: dict[str, list[str]] = {v: [] for v in self.nodes()}
+        for v, kind in [
+            *((v, kind) for v, _, kind in self.filters),
+            *((v, self.labels[v]) for v in self.nodes() if self.labels[v] in POST_KINDS),
+            *((v, kind) for kind, v in self.aggregates),
+            *((v, "returned") for v in self.plain),
+            *self.places,
+        ]:
+            if v in done:
+                done[v].append(kind)
+        return self._least({v: f"{self.label(v)}({', '.join(sorted(set(what)))})" for v, what in done.items()})
+
+    def _least(self, text: dict[str, str]) -> str:
         """The least text over all numberings of the nodes: at most five of them, so at most 120 texts."""
-        nodes = [v for v in self.labels if not v.startswith("e:")]
         texts = []
-        for order in permutations(nodes):
+        for order in permutations(text):
             number = {v: i for i, v in enumerate(order)}
             ends = sorted(f"{number[a]}-{kind}->{number[b]}" for a, kind, b in self.edges)
-            texts.append(" ".join([*(f"{i}:{self.label(v)}" for v, i in number.items()), *ends]))
+            texts.append(" ".join([*(f"{i}:{text[v]}" for v, i in number.items()), *ends]))
         return min(texts)
 
 
 class _Parser:
-    """Recursive descent over MATCH path [WHERE ...] RETURN ... [ORDER BY ...] [LIMIT n]."""
+    """Recursive descent over MATCH paths [WHERE ...] [WITH ... [WHERE ...]] RETURN ... [ORDER BY ...] [LIMIT n]."""
 
     def __init__(self, text: str):
         self.text, self.at = text, 0
@@ -148,18 +176,22 @@ class _Parser:
         raise UnknownDialect(f"{self.text!r}: expected {wanted} at {position}, found {found or 'the end'!r}")
 
     def word(self) -> str:
-        if self.kind() != "word":
+        if self.kind() not in ("word", "quoted"):
             self.fail("a name")
-        return self.take()
+        return self.take().strip("`")
 
     # ---- clauses
     def query(self) -> _Query:
         self.take("MATCH")
         self.path()
+        while self.skip(","):
+            self.path()
         if self.skip("WHERE"):
             self.condition()
             while self.skip("AND"):
                 self.condition()
+        if self.skip("WITH"):
+            self.carried()
         self.take("RETURN")
         self.skip("DISTINCT")
         self.expression(self.q)
@@ -169,6 +201,26 @@ class _Parser:
         if self.kind() != "end":
             self.fail("the end")
         return self.q
+
+    def carried(self) -> None:
+        """What follows WITH: variables, aggregates with a name, and perhaps a condition on these."""
+        while True:
+            if self.peek() in self.q.labels:
+                self.take()
+            else:
+                found = _Query(labels=self.q.labels)
+                self.expression(found)
+                self.take("AS")
+                self.q.aliases[self.word()] = found.aggregates
+                self.q.aggregates += found.aggregates
+                self.q.extras |= found.extras
+            if not self.skip(","):
+                break
+        if self.skip("WHERE"):
+            self.take(*self.q.aliases)
+            self.take(*COMPARISONS)
+            self.value()
+            self.q.extras.add("post-filter")
 
     def order(self) -> None:
         descending = False
@@ -188,7 +240,7 @@ class _Parser:
 
     def key(self) -> bool:
         """One key of ORDER BY; true where the largest comes first. What it is made of is no part of a signature."""
-        self.expression(_Query(labels=self.q.labels))
+        self.expression(_Query(labels=self.q.labels, aliases=self.q.aliases))
         descending = self.skip("DESC")
         if not descending:
             self.skip("ASC")
@@ -223,8 +275,17 @@ class _Parser:
         if variable not in self.q.labels:
             self.take(":")
             self.q.labels[variable] = self.word()
+            while self.skip(":"):
+                self.narrow(variable, self.word())
         self.take(")")
         return variable
+
+    def narrow(self, variable: str, label: str) -> None:
+        """A second label: Question and Answer say more than Post."""
+        if label in POST_KINDS:
+            self.q.labels[variable] = label
+        elif label != self.q.label(variable):
+            self.q.filters[variable, label, "label"] = None
 
     def condition(self) -> None:
         negated = self.skip("NOT")
@@ -232,19 +293,27 @@ class _Parser:
             self.pattern("negation" if negated else "existence")
         elif negated:
             self.fail("a pattern after NOT")
+        elif self.peek(1) == ":":
+            variable = self.variable()
+            self.take(":")
+            self.narrow(variable, self.word())
         else:
             variable, what, is_date = self.operand()
             self.q.filters[variable, what, self.operator(is_date)] = None
 
     def pattern(self, extra: str) -> None:
-        """(x)-[:TYPE]->() or (x)<-[:TYPE]-(), as a condition."""
+        """(x)-[:TYPE]->() or (x)<-[:TYPE]-(:Label), as a condition."""
         self.take("(")
-        self.variable()
+        variable = self.variable()
         self.take(")")
-        kind = self.relationship("-" if self.take("-", "<-") == "<-" else "->")
+        backward = self.take("-", "<-") == "<-"
+        kind = self.relationship("-" if backward else "->")
         self.take("(")
+        label = self.word() if self.skip(":") else ""
         self.take(")")
-        self.q.extras.add(f"{extra} of {kind}")
+        name = f"{extra} of {'<-' if backward else ''}{kind}{' ' * bool(label)}{label}"
+        self.q.extras.add(name)
+        self.q.places.append((variable, name))
 
     def operand(self) -> tuple[str, str, bool]:
         """x.name, x.name.year or date(x.name): the variable, the property, and whether it is about a date."""
@@ -311,7 +380,7 @@ class _Parser:
             self.term(q)
 
     def term(self, q: _Query) -> None:
-        if self.kind() == "number":
+        if self.kind() == "number" or self.peek() in self.q.aliases:
             self.take()
         elif self.peek() in AGGREGATES and self.peek(1) == "(":
             self.aggregate(q)
@@ -323,8 +392,14 @@ class _Parser:
         self.take("(")
         if kind == "count" and self.skip("*"):
             variable = "*"
+        elif kind == "count" and self.skip("CASE", "WHEN"):
+            kind, variable = "count if", "*"
+            self.condition()
+            self.take("THEN")
+            self.term(q)
+            self.take("END")
         else:
             kind += " distinct" if self.skip("DISTINCT") else ""
-            variable = self.operand()[0]
+            variable = self.operand()[0] if self.peek(1) == "." else self.variable()
         self.take(")")
         q.aggregates.append((kind, variable))

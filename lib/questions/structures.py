@@ -36,7 +36,7 @@ class Structure:
     """id; Cypher template; wordings by index (0-4 train, 5 dev, 6-7 held out).
 
     held_out: why the whole structure is kept from training, or "" where it is trained on. ordered: the words ask for an
-    order of the rows, so it may count when an answer is scored.
+    order of the rows, so it may count when an answer is scored. hint: what the words refer to, with slots, or "".
     """
 
     id: str
@@ -44,6 +44,7 @@ class Structure:
     wordings: tuple[str, ...]
     held_out: str = ""
     ordered: bool = False
+    hint: str = ""
 
     @property
     def slots(self) -> dict[str, str]:

@@ -28,11 +28,20 @@ class Rejected:
 
 
 class Verifier:
-    """Runs queries, AT_ONCE of them at a time, and applies the rules."""
+    """Runs queries, `at_once` of them at a time, and applies the rules. shared_names: names that several things have;
+    naming: the properties that hold them."""
 
-    def __init__(self, reader: Reader, shared_names: frozenset[str]):
+    def __init__(
+        self,
+        reader: Reader,
+        shared_names: frozenset[str],
+        naming: tuple[str, ...] = ("displayName",),
+        at_once: int = AT_ONCE,
+    ):
         self._reader, self._shared = reader, shared_names
-        self._slots = Slots(AT_ONCE)
+        self._naming = tuple(f".{name}" for name in naming)
+        self._shared_rule = f"a name in the answer that several {'users' if len(naming) == 1 else 'things'} share"
+        self._slots = Slots(at_once)
 
     async def rows(self, query: str, ordered: bool) -> Rows | Rejected:
         """The reference rows, sorted unless they are `ordered`, or the rule that the query breaks."""
@@ -83,9 +92,9 @@ class Verifier:
             return "only nulls"
         if len(cells) == 1 and not isinstance(cells[0], str) and cells[0] == 0:
             return "zero"
-        named = [i for i, item in enumerate(Parts.of(query).items) if item.endswith(".displayName")]
+        named = [i for i, item in enumerate(Parts.of(query).items) if item.endswith(self._naming)]
         if any(row[i] in self._shared for row in rows for i in named):
-            return "a name in the answer that several users share"
+            return self._shared_rule
         return None
 
     async def _tied(self, query: str, ordered: bool) -> str | None:
