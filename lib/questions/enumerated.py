@@ -52,7 +52,7 @@ def generate_all(uri: str, schema: dict[str, Any], settings: dict[str, Any], see
     """Write the four splits, training (.jsonl), structures.jsonl and summary.json to `out`, and return the summary.
 
     schema: of the graph behind `uri` (schema.json). settings: `training` questions over `training_structures`, drawn from
-    train. Equal graphs, settings and seeds give equal bytes. Raises ValueError for a graph that fills no structure.
+    train; `most` structures are tried, a seeded draw of all that the schema gives (0: all). Equal graphs, settings and seeds give equal bytes. Raises ValueError for a graph that fills no structure.
     """
     return loop.run(_generate(uri, schema, settings, seed, Path(out)))
 
@@ -60,7 +60,7 @@ def generate_all(uri: str, schema: dict[str, Any], settings: dict[str, Any], see
 async def _generate(uri: str, schema: dict[str, Any], settings: dict[str, Any], seed: int, out: Path) -> dict[str, Any]:
     lookup, reader = Reader(uri, at_once=8, timeout=600.0), Reader(uri)
     try:
-        made = await _Set.enumerate(lookup, Lexicon(schema), seed)
+        made = await _Set.enumerate(lookup, Lexicon(schema), seed, int(settings.get("most", 0)))
         await made.verify(lookup, reader)
     finally:
         await lookup.close()
@@ -99,8 +99,12 @@ class _Set:
         self.rejected: Counter[str] = Counter()
 
     @classmethod
-    async def enumerate(cls, lookup: Reader, lexicon: Lexicon, seed: int) -> _Set:
+    async def enumerate(cls, lookup: Reader, lexicon: Lexicon, seed: int, most: int) -> _Set:
         chosen, dropped = specs(lexicon, await read_ties(lookup, lexicon), seed)
+        if 0 < most < len(chosen):
+            dropped["beyond the number asked for"] = len(chosen) - most
+            drawn = set(random.Random(f"structures {seed}").sample([s.id for s in chosen], most))
+            chosen = [s for s in chosen if s.id in drawn]
         return cls(lexicon, chosen, dropped, seed)
 
     # ------------------------------------------------------------ verified instances

@@ -247,6 +247,7 @@ def main() -> None:
     sizes = parser.add_argument_group("all", "The training file, drawn from the train split.")
     sizes.add_argument("--training", type=int, default=300, help="questions (default: %(default)s)")
     sizes.add_argument("--training-structures", type=int, default=135, help="structures (default: %(default)s)")
+    sizes.add_argument("--most", type=int, default=0, help="structures to try, drawn by the seed (default: all)")
     small = parser.add_argument_group("small", "How many of each.")
     for name, n in (("train", 1024), ("dev", 160), (SPLITS[2], 480), (APART_SET, 96), ("demonstrations", 3000)):
         small.add_argument(f"--{name.replace('_', '-')}", type=int, default=n, help="(default: %(default)s)")
