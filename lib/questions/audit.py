@@ -12,16 +12,15 @@ import random
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lib.files import read_jsonl
-from lib.questions.leaks import words
+from lib.questions.leaks import N, grams, row_set, share, words
+from lib.questions.supply import SPLITS
 
-N = 8  # words in a row
 LETTERS = 4  # characters in a row
 CELLS = 2**14  # that runs of characters are hashed into
 VALUE = re.compile(r"'(?:[^'\\]|\\.)*'|\b\d+(?:\.\d+)?\b")
@@ -46,19 +45,19 @@ def shared(train: list[Question], other: list[Question]) -> dict[str, Any]:
     """Shares of the questions in `other` that have something in common with any in `train`."""
     if not train or not other:
         return {"questions": len(other)}
-    runs = {g for q in train for g in _runs(q["question"])}
+    runs = {g for q in train for g in grams(q["question"])}
     texts, queries = {q["question"] for q in train}, {q["query"] for q in train}
-    forms, rows = {form(q["query"]) for q in train}, {_rows(q) for q in train}
+    forms, rows = {form(q["query"]) for q in train}, {row_set(q) for q in train}
     near = nearest([q["question"] for q in train], [q["question"] for q in other])
     large = [q for q in other if len(q["rows"]) * len(q["rows"][0]) > 1]
     return {
         "questions": len(other),
-        "same text": _share(q["question"] in texts for q in other),
-        "same query": _share(q["query"] in queries for q in other),
-        "same query up to values": _share(form(q["query"]) in forms for q in other),
-        f"a run of {N} words": _share(bool(_runs(q["question"]) & runs) for q in other),
-        "same rows": _share(_rows(q) in rows for q in other),
-        "same rows, of those with several values": _share(_rows(q) in rows for q in large),
+        "same text": share(q["question"] in texts for q in other),
+        "same query": share(q["query"] in queries for q in other),
+        "same query up to values": share(form(q["query"]) in forms for q in other),
+        f"a run of {N} words": share(bool(grams(q["question"]) & runs) for q in other),
+        "same rows": share(row_set(q) in rows for q in other),
+        "same rows, of those with several values": share(row_set(q) in rows for q in large),
         "likeness of the nearest neighbour, mean": round(float(near.mean()), 4),
         "likeness of the nearest neighbour, 95th percentile": round(
             float(np.sort(near)[int(0.95 * (len(near) - 1))]), 4
@@ -87,20 +86,6 @@ def _cells(texts: list[str]) -> np.ndarray:
     return found
 
 
-def _runs(text: str) -> set[tuple[str, ...]]:
-    tokens = [t.lower() for t in re.findall(r"[^\W_]+", text)]
-    return {tuple(tokens[i : i + N]) for i in range(len(tokens) - N + 1)}
-
-
-def _rows(question: Question) -> str:
-    return json.dumps(sorted(json.dumps(row) for row in question["rows"]))
-
-
-def _share(found: Iterable[bool]) -> float | None:
-    known = list(found)
-    return round(sum(known) / len(known), 4) if known else None
-
-
 def variety(questions: list[str]) -> dict[str, Any]:
     """How varied questions are: type-token ratio of their words (of the first 1,000 too, since it falls with length), mean
     words, and the share that begins with its most common word."""
@@ -115,7 +100,7 @@ def variety(questions: list[str]) -> dict[str, Any]:
         "type-token ratio of 1,000 words": round(len(set(tokens[:1000])) / max(1, len(tokens[:1000])), 4),
         "words a question": round(len(tokens) / max(1, len(questions)), 1),
         "share of the commonest first word": round(max(firsts.values(), default=0) / max(1, len(questions)), 4),
-        "share naming ids": _share(
+        "share naming ids": share(
             bool(re.search(r"(?i)\bids?\b|\b(?:number|question|answer|post|user) \d+\b", q)) for q in questions
         ),
     }
@@ -126,8 +111,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="folder with the splits' .jsonl files")
     parser.add_argument("--compare", type=Path, help="JSON or JSON-lines file with other questions")
     args = parser.parse_args()
-    splits = ("train", "dev", "held_out_instances", "held_out_structures")
-    questions = {s: read_jsonl(args.folder / f"{s}.jsonl") for s in splits}
+    questions = {s: read_jsonl(args.folder / f"{s}.jsonl") for s in SPLITS}
     found: dict[str, Any] = {"words": variety([q["question"] for lines in questions.values() for q in lines])}
     if args.compare:
         text = args.compare.read_text(encoding="utf-8")

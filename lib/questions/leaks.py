@@ -79,23 +79,26 @@ def _grams(texts: Iterable[str]) -> set[tuple[str, ...]]:
 def _row_sets(train: list[Question], evaluation: list[Question]) -> dict[str, Any]:
     """Share of evaluation questions whose rows are those of a training question with another query, and the same share
     among the training questions themselves: as alike as two questions are by chance."""
-    by_query = {q["query"]: _rows(q) for q in train}
+    by_query = {q["query"]: row_set(q) for q in train}
     found = Counter(by_query.values())
-    shared = [found[_rows(q)] > 0 for q in evaluation]
+    shared = [found[row_set(q)] > 0 for q in evaluation]
     among = [found[rows] > 1 for rows in by_query.values()]
     large = [q for q in evaluation if len(q["rows"]) * len(q["rows"][0]) > 1]
     return {
-        "share of evaluation questions with the rows of a training question": _share(shared),
-        "the same share among the training questions": _share(among),
-        "and among evaluation questions with more than one value": _share([found[_rows(q)] > 0 for q in large]),
+        "share of evaluation questions with the rows of a training question": share(shared),
+        "the same share among the training questions": share(among),
+        "and among evaluation questions with more than one value": share([found[row_set(q)] > 0 for q in large]),
         "remark": "Answers such as a small count or one tag are alike by chance; beyond chance would be a share clearly "
         "above the one that training questions have among themselves.",
     }
 
 
-def _rows(question: Question) -> str:
+def row_set(question: Question) -> str:
+    """A question's rows as one text, in any order."""
     return json.dumps(sorted(json.dumps(row) for row in question["rows"]))
 
 
-def _share(found: list[bool]) -> float | None:
-    return round(sum(found) / len(found), 4) if found else None
+def share(found: Iterable[bool]) -> float | None:
+    """Of these, how many are true; None for nothing."""
+    known = list(found)
+    return round(sum(known) / len(known), 4) if known else None
