@@ -120,8 +120,6 @@ def check_text(query: str, foreign: frozenset[str] = frozenset()) -> list[Token]
         raise Refused("EXPLAIN and PROFILE are not allowed; send the query itself")
     if any(token.text == ";" and later.text != ";" for token, later in pairwise(read)):
         raise Refused("Several statements are not allowed; send them one by one, without a semicolon")
-    if any(word == "use" and _is_clause(read, i, start) for i, word in enumerate(words)):
-        raise Refused("USE is not allowed; there is one graph, and it is chosen already")
     sentence = " ".join(token.word() or token.text[:1] for token in read)
     if any(word == "use" and _is_clause(read, i, start) for i, word in enumerate(words)):
         raise Refused("USE is not allowed; there is one graph, and it is chosen already")

@@ -133,6 +133,6 @@ def weight(value: Any) -> int:
         return 600 + sum(map(weight, (*value.nodes, *value.relationships)))
     if isinstance(value, list | tuple) and not hasattr(value, "iso_format"):
         return 56 + 8 * len(value) + sum(map(weight, value))
-    if hasattr(value, "to_native"):
-        return 250 + 40 * len(value) if hasattr(value, "__len__") else 250  # vectors; else times, with their text
-    return 250
+    if hasattr(value, "to_native") and hasattr(value, "__len__"):  # a vector
+        return 250 + 40 * len(value)
+    return 250  # a time, with its text
