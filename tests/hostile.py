@@ -201,6 +201,7 @@ HUGE = [
     "UNWIND range(1, 1000) AS x RETURN reduce(s = 'a', i IN range(1, 21) | s + s) + '\U0001f600{n}' + x AS y",
     "WITH datetime({{epochSeconds: {n}, nanosecond: 0}}) AS d RETURN [x IN range(1, 600000) | d] AS l",
     "UNWIND range(1, 25000) AS x RETURN [y IN range(1, 100) | datetime({{epochSeconds: x + {n}}})] AS l",
+    "RETURN [x IN range(1, 20000) | datetime({{epochSeconds: x * 86400 + {n}, timezone: 'Europe/Stockholm'}})] AS l",
 ]
 PLANNED = [
     "RETURN {n} " + "+ 1 " * 1900,

@@ -217,6 +217,18 @@ def test_failures_say_what_is_wrong_in_one_line(uri, text, kind, said):
     assert answer.message.startswith("Neo.ClientError.Statement.")
 
 
+def test_failures_name_no_part_of_the_server(uri):
+    wrong = [
+        "MATCH (n:Tag) RETURN sum(n.tagName)",
+        "MATCH (u:User) WITH collect(u)[0] AS u, [1] AS l RETURN l[u.displayName]",
+        "RETURN [1]['a']",
+    ]
+    for answer in ask(uri, *wrong):
+        assert isinstance(answer, QueryFailed)
+        assert "org.neo4j" not in answer.message and "Slotted" not in answer.message, answer.message
+        assert answer.message.startswith("Neo.ClientError.") and len(answer.message) > 60
+
+
 def test_failures_say_where_and_show_nothing_of_the_machine(uri):
     answers = ask(
         uri,

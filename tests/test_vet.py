@@ -132,6 +132,27 @@ def test_functions_that_are_not_the_server_s_own(text, fits):
 
 
 @pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        ("MATCH (call:Comment) RETURN call.creationDate.year AS y, count(*)", True),
+        ("MATCH (p:Post) WITH {call: {x: {y: p.score}}} AS m RETURN m.call.x.y AS z", True),
+        ("MATCH (call) WHERE call . a . b = 1 RETURN call", True),
+        ("CALL db.labels() YIELD label RETURN label", True),
+        ("CALL dbms.killQuery('x')", False),
+        ("CALL\n`dbms` . `killQuery` ('x')", False),
+        ("CALL `dbms.killQuery`('x')", False),
+        ("RETURN call.a.b, 1 AS x NEXT CALL dbms.killQuery('x')", False),
+    ],
+)
+def test_a_procedure_is_what_a_clause_calls(text, fits):
+    if fits:
+        vet.check_text(text)
+    else:
+        with pytest.raises(Refused, match=r"dbms\.killQuery"):
+            vet.check_text(text)
+
+
+@pytest.mark.parametrize(
     ("text", "same"),
     [
         ("MATCH (n) WHERE n.creationDate > localdatetime('2010-01-01') RETURN n", True),
@@ -197,6 +218,8 @@ def test_a_plan_that_hides_a_part_may_not_hide_a_call():
         ("MATCH (end) WHERE ((end.a)) = [end, [end, [end, 1]]] RETURN end", 3),
         ("MATCH (end) RETURN CASE end WHEN end THEN CASE WHEN end THEN end ELSE 1 END ELSE end END", 2),
         ("MATCH (case:A) RETURN case, (case), case.a = case.b, xor.a", 1),
+        ("RETURN ([1)), [2], {a: 3}", 2),
+        ("(" * 2000 + "]" * 3000 + ")" * 3000, 2000),
     ],
 )
 def test_depth(text, depth):

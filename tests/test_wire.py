@@ -106,6 +106,7 @@ def test_what_has_no_readable_form_is_the_query_s_fault(uri):
         "RETURN date('-0044-03-15')",
         "RETURN [date('+12345-01-01')]",
         "RETURN {a: [localdatetime('+12345-01-01T00')]}",
+        "RETURN datetime({year: 2020, timezone: 'SystemV/AST4'})",
     ]
     texts += [f"RETURN reduce(l = [], i IN range(1, {depth}) | [l])" for depth in (51, 200, 450, 1200)]
     texts += [f"RETURN reduce(m = {{}}, i IN range(1, {depth}) | {{m: m}})" for depth in (51, 200, 900)]
@@ -114,6 +115,13 @@ def test_what_has_no_readable_form_is_the_query_s_fault(uri):
         assert found.kind == "error" and "toString" in found.message
     (deep,) = rows(uri, "RETURN reduce(l = [], i IN range(1, 45) | [l]) AS x")
     assert score(json.loads(json.dumps(deep.rows)), deep.rows).strict
+
+
+def test_times_with_a_zone_are_dear_and_a_row_holds_fewer_of_them(uri):
+    text = "RETURN [x IN range(1, {}) | datetime({{epochSeconds: x * 86400, timezone: 'Europe/Stockholm'}})] AS l"
+    few, many, local = rows(uri, text.format(3_000), text.format(20_000), "RETURN range(1, 20000) AS l")
+    assert len(few.rows[0][0]) == 3_000 and len(local.rows[0][0]) == 20_000
+    assert isinstance(many, QueryFailed) and many.kind == "memory error" and "in one row" in many.message
 
 
 def test_a_cut_result_says_so_and_how_long_it_was(uri):

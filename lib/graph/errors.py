@@ -23,7 +23,10 @@ KINDS = {
 }
 UNKNOWN_NAME = re.compile(r"not defined|[Uu]nknown (?:function|procedure|variable)|no procedure with the name")
 POSITION = re.compile(r" *\(line (\d+), column (\d+) \(offset: (\d+)\)\)")
-JAVA = re.compile(r"(?:Caused by: )?\b(?:[a-z]\w*\.){2,}[A-Z][\w$]*(?:Exception|Error)\b:? ?")
+JAVA = re.compile(
+    r"(?:Caused by: )?\b(?:[a-z]\w*\.){2,}[A-Z][\w$]*(?:Exception|Error)\b:? ?|\b(?:org|com|java|scala)\.(?:\w+\.)+(?=[A-Z])"
+)
+SLOTS = re.compile(r"\b(?:Slotted|Cached)\w*\([\w, ]*\)")  # how the server's own plan calls a property
 PATH = re.compile(r"(?:\bfile:/*)?(?<![\w/:])/(?:[\w.@-]+/)+[\w.@-]*")
 
 
@@ -95,7 +98,7 @@ def one_line(e: BaseException | None) -> str:
         position = found[-1][0]
         line = line[: line.rindex(position)]
     line = line[: 4 * LONGEST_MESSAGE]  # it can repeat a whole query, over which the searches below would take seconds
-    line = PATH.sub("(a path)", JAVA.sub("", line))
+    line = SLOTS.sub("...", PATH.sub("(a path)", JAVA.sub("", line)))
     code = getattr(e, "code", None)
     head = f"{code}: {line}" if code else line
     room = LONGEST_MESSAGE - len(position)

@@ -60,8 +60,8 @@ REMEMBERED = 20_000  # verdicts
 # With the plans inside expressions (`[x IN list | COLLECT { ... }]`), which are hidden otherwise, calls and all.
 EXPLAIN = "EXPLAIN CYPHER debug=renderNestedPlanExpressions "
 UNREADABLE = (
-    f"A value is beyond what can be shown (lists in lists of more than {wire.DEEPEST} levels, years beyond 1 to 9999); "
-    "return something simpler, or toString of it"
+    f"A value is beyond what can be shown (lists in lists of more than {wire.DEEPEST} levels, years beyond 1 to 9999, a "
+    "time zone unknown here); return something simpler, or toString of it"
 )
 
 _replaced: Counter[str] = Counter()  # URI -> how often the server was replaced, which is no fault of who was in flight

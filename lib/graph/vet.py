@@ -10,6 +10,7 @@ of what runs inside expressions, clauses that reach beyond the graph are looked 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -161,6 +162,7 @@ def depth(read: list[Token]) -> int:
     """
     deepest = row = exclusive = 0
     inside: list[str] = []
+    held: Counter[str] = Counter()  # what is in `inside`, counted: a query of brackets alone must take no longer
     before = ""
     for at, token in enumerate(read):
         word = token.word() if before != "." else ""
@@ -169,14 +171,16 @@ def depth(read: list[Token]) -> int:
         bracket = token.text if token.kind == "sign" else ""
         if bracket in CLOSES.values() or word == "case":
             inside.append(bracket or word)
-        elif bracket in CLOSES and CLOSES[bracket] in inside:
-            while inside.pop() != CLOSES[bracket]:
-                pass
+            held[inside[-1]] += 1
+        elif bracket in CLOSES and held[CLOSES[bracket]]:
+            closed = ""
+            while closed != CLOSES[bracket]:
+                held[closed := inside.pop()] -= 1
         elif word == "end" and inside[-1:] == ["case"] and not OPERAND.fullmatch(before):  # else it is a name
-            inside.pop()
+            held[inside.pop()] -= 1
         row = row + 1 if word == "not" else 0
         exclusive += word == "xor"
-        deepest = max(deepest, len(inside) + inside.count("{"), row, exclusive)
+        deepest = max(deepest, len(inside) + held["{"], row, exclusive)
         before = token.text.lower()
     return deepest
 
@@ -248,7 +252,8 @@ def _procedures(read: list[Token]) -> Iterator[str]:
     for at, token in enumerate(read):
         name = ""
         for part in read[at + 1 :] if token.word() == "call" else ():
-            if part.text != "." and (part.kind not in ("word", "quoted") or (name and not name.endswith("."))):
+            follows = bool(name) and not name.endswith(".")  # a dot, that is; and a name where there is none yet
+            if part.text != "." if follows else part.kind not in ("word", "quoted"):
                 break
             name += part.text.strip("`")
         if "." in name[1:]:

@@ -10,9 +10,11 @@ from typing import Any
 from neo4j._async.io._bolt import _base  # private, but the driver has no limit of its own
 from neo4j.graph import Node, Path, Relationship
 from neo4j.spatial import Point
+from neo4j.time import DateTime
 
 LONGEST_ROW = 4 * 2**20  # bytes on the wire; the server streams a list of a billion numbers without holding it
 MOST_VALUES = 100_000  # in one row; reading them takes a second or more, in which this process does nothing else
+ZONED = 30  # values that a time with a zone counts as: reading one takes as long
 DEEPEST = 50  # levels of lists and maps; Python's own recursion ends at a few hundred
 FRACTION = re.compile(r"\.(\d*?)0+(?=$|[ZS+[-])")
 
@@ -63,7 +65,10 @@ def _counting(unpacker: Any) -> Any:
             self.values += 1
             if self.values > MOST_VALUES:
                 raise RowTooLong(f"a row of more than {MOST_VALUES} values")
-            return super()._unpack(hydration_hooks)
+            value = super()._unpack(hydration_hooks)
+            if isinstance(value, DateTime) and value.tzinfo:
+                self.values += ZONED - 1
+            return value
 
         unpack = _unpack  # where the driver would use compiled code, which can't be stopped
 
