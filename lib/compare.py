@@ -228,8 +228,13 @@ def predictions(results: dict[str, Any], planned: dict[str, Any]) -> dict[str, A
         "planted": (share, 0.5, None if share is None else share > 0.5),
     }
     return {
-        name: {"text": text, "figures": list(found[name][:2]), "held": found[name][2]}
-        for name, text in planned["predictions"].items()
+        name: {
+            "text": one["foretold"],
+            "because": one["because"],
+            "figures": list(found[name][:2]),
+            "held": found[name][2],
+        }
+        for name, one in planned["predictions"].items()
     }
 
 

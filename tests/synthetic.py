@@ -12,10 +12,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from lib import plan
+import pytest
+
+from lib import fingerprints, plan
 from lib.episodes import Episode, Writer
 from lib.files import write_json, write_jsonl, write_text
 from lib.questions.demonstrations import SILENT, mistakes
+from lib.reward import digest
 from lib.settings import ROOT, Settings, load
 
 SIZES = {"train": 40, "dev": 24, "held_out_instances": 96, "held_out_structures": 24, "demonstrations": 8}
@@ -73,6 +76,8 @@ def episode(
         "content": "",
         "tool_calls": [{"name": "run_cypher", "arguments": f'{{"query": "{query}"}}'}],
     }
+    rows = [[*row, "more"] if outcome == "form" else row for row in asked["rows"]] if lenient else [[f"row of {query}"]]
+    rows = rows if query else []
     when = f"u{update:04d}/" if update is not None else ""
     return Episode(
         id=f"{arm}/{phase}/{when}{decode}/{asked['id']}/{sample}",
@@ -96,9 +101,9 @@ def episode(
         ],
         calls=[] if query is None else [{"query": query, "shown": "1 row", "error": None}],
         query=query,
-        rows=[["row"]],
-        row_count=1,
-        digest="0" * 16,
+        rows=rows,
+        row_count=len(rows),
+        digest=digest(rows) if query else None,
         strict=strict,
         lenient=lenient,
         lenient_literal=lenient,
@@ -152,6 +157,7 @@ def make(folder: Path, gain: float = 0.2, transfer: float = 0.0, **changes: Any)
                         writer.write(answered(arm, one, sample, rate))
                     writer.write(answered(arm, one, 0, min(1.0, rate + 0.1), decode="greedy"))
             writer.finish()
+        plan.stamp(settings, arm)
     for seed in settings.train.seeds:
         trained(settings, seed, asked["dev"], gain)
     write_json(settings.run_dir / "validate.json", {name: {"oracle": 1.0, "null": 0.0} for name in ("dev", *asked)})
@@ -168,6 +174,7 @@ def inputs(settings: Settings) -> dict[str, list[dict[str, Any]]]:
     write_json(settings.questions_dir / "summary.json", {"counts": SIZES, "hops": hops, "leaks": leaks})
     write_json(settings.graph_dir / "counts.json", {"nodes": 5900, "relationships": 14800})
     write_text(settings.base_dir / "config.json", "{}\n")
+    write_text(settings.run_dir / "system_prompt.txt", PROMPT + "\n")
     facts = {"steps": 700, "demonstrations": 5000, "structures": 6, "share_right": 0.82, "share_repaired": 0.25}
     planted = {"distinct lost": 0.02, "extra column": 0.05, "boundary": 0.04, "wrong column": 0.03}
     sizes = {"vocabulary": 1012, "parameters": 912_000, "dev_strict": 0.55, "loss": [3.0, 1.0, 0.4]}
@@ -198,6 +205,25 @@ def trained(settings: Settings, seed: int, dev: list[dict[str, Any]], gain: floa
             }
         )  # fmt: skip
     write_jsonl(out / "updates.jsonl", lines)
+
+
+def tamper(settings: Settings, part: str, patch: pytest.MonkeyPatch) -> None:
+    """Change what a result hangs on, as if it had been changed after training: the project's own files in a copy."""
+    if part == "plan":
+        plan.path(settings).write_text(plan.path(settings).read_text().replace('"bar": 0.05', '"bar": 0.01', 1))
+    elif part == "questions":
+        write_jsonl(settings.questions_dir / "dev.jsonl", [question("dev", i) for i in range(1, 25)])
+    elif part == "prompt":
+        write_text(settings.run_dir / "system_prompt.txt", PROMPT + " Guess.\n")
+    elif part == "loop":
+        patch.setattr(fingerprints, "loop", lambda: [("rl/train.py", b"another loop")])
+    else:
+        root = settings.data / "project"
+        for name in (*fingerprints.SCORER, *fingerprints.PROMPT, fingerprints.LOCK, fingerprints.DATABASE):
+            write_text(root / name, (ROOT / name).read_text())
+        with (root / {"scorer": "lib/reward.py", "environment": fingerprints.DATABASE}[part]).open("a") as file:
+            file.write("# another\n")
+        patch.setattr(fingerprints, "ROOT", root)
 
 
 if __name__ == "__main__":
