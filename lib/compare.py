@@ -13,10 +13,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from lib import bootstrap, episodes, measures, mistakes, plan
+from lib import bootstrap, episodes, hacks, headroom, measures, mistakes, plan
 from lib.episodes import Episode
 from lib.files import read_jsonl, write_json
 from lib.measures import Arm, Method
+from lib.recount import recount
 from lib.settings import ROOT, Settings, SettingsError, load
 
 DECIMALS = 6  # of every rate and interval in results.json: far finer than any interval, coarser than float noise
@@ -52,8 +53,11 @@ def compare(settings: Settings) -> dict[str, Any]:
         "base": _json(settings.run_dir / "base.json"),
         "graph": _parts(settings.graph_dir / "counts.json", ("nodes", "relationships")),
         "questions": _parts(settings.questions_dir / "summary.json", ("counts", "hops", "leaks")),
+        "headroom": headroom_of(arms[plan.FIRST_SET, "sampled"]["base"], planned),
+        "hacks": hack_scan(settings, planned, arms, questions),
         "checks": checks(settings, planned, arms),
     }
+    results["recount"] = counted_again(settings, results)
     results["seeds"] = over_seeds(results, planned)
     results["predictions"] = predictions(results, planned)
     results["verdict"] = verdict(results, planned)
@@ -164,6 +168,44 @@ def first_set(
         "mistakes": mistakes.mistakes([base, control, trained, *seeds], control, trained, questions, test),
         "never_solved": mistakes.never_solved([base, control, trained], questions),
         "examples": mistakes.examples(control, trained, questions),
+    }
+
+
+def headroom_of(base: Arm, planned: dict[str, Any]) -> dict[str, Any]:
+    """What the base arm's episodes say of practice's room, with the least that the plan asked for."""
+    found = headroom.of_episodes(base.episodes, planned["settings"]["train"]["rollouts"])
+    return {**found, "least": planned["settings"]["test"]["least_headroom"]}
+
+
+def hack_scan(
+    settings: Settings, planned: dict[str, Any], arms: Arms, questions: dict[str, dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Ways to earn reward without answering: in each arm on the first set, and in the last quarter of each seed's practice."""
+    group = arms[plan.FIRST_SET, "sampled"]
+    tested = {name: group[name].episodes for name in ("base", "control", ALL)}
+    found = hacks.scan(tested, [one for one in questions.values() if one["split"] == plan.FIRST_SET])
+    practised = {one["id"]: one for one in read_jsonl(_questions(settings, "train"))}
+    for seed in planned["seeds"]:
+        late = planned["settings"]["train"]["updates"] * 3 // 4
+        kept = [e for e in episodes.read(settings.train_dir(seed) / "episodes.jsonl") if (e.update or 0) >= late]
+        asked = sorted({episode.question for episode in kept})
+        found += hacks.scan({f"practice, seed {seed}": kept}, [practised[name] for name in asked])
+    return found
+
+
+def counted_again(settings: Settings, results: dict[str, Any]) -> dict[str, Any]:
+    """The headline beside what lib.recount makes of the same files; agrees: nothing differs."""
+    again = recount(settings.run_dir, settings.questions_dir, plan.FIRST_SET)
+    arms = results["arms"][plan.FIRST_SET]["sampled"]
+    gain = results["contrasts"][plan.FIRST_SET]["sampled"]["trained - control"]["strict"]["delta"]
+    pairs = {name: [arms[name]["strict"]["rate"], again["rates"].get(name)] for name in ("base", "control", ALL)}
+    pairs["gain"] = [gain, again["gain"]]
+    same = all(other is not None and math.isclose(one, other, abs_tol=1e-9) for one, other in pairs.values())
+    return {
+        "figures": pairs,
+        "judged": again["judged"],
+        "disagreements": again["disagreements"],
+        "agrees": same and not again["disagreements"],
     }
 
 
@@ -292,6 +334,8 @@ def objections(results: dict[str, Any], planned: dict[str, Any]) -> list[str]:
         share = arm["faulty"] / max(1, arm["faulty"] + arm["episodes"])
         if share > planned["faults"]["most"]:
             found.append(f"{share:.1%} of the episodes of {name} were lost to faults")
+    if not results["recount"]["agrees"]:
+        found.append("a second count of the same episodes comes to something else")
     validated = checked["validate"] or {}
     unchecked = [name for name in planned["sets"] if name not in validated]
     if unchecked:

@@ -14,9 +14,17 @@ from lib import episodes, plan, plots, transcript
 from lib.compare import points
 from lib.measures import OUTCOMES
 from lib.plots import WORDS
-from reports.markdown import code, count, escape, gain, interval, percent, rate, raw, table
+from reports.markdown import code, count, escape, gain, interval, listed, percent, rate, raw, table
 
 HERE = Path(__file__).resolve().parent
+CHANGED = {  # how plan.check's sentences begin -> what has changed
+    "inputs.questions": "the questions",
+    "inputs.base": "the base model",
+    "inputs.loop": "the training loop",
+    "inputs.environment": "the environment",
+    "inputs.scorer": "the scorer",
+    "inputs.prompt": "the prompt",
+}
 Cell = Any
 
 
@@ -48,6 +56,18 @@ class Report:
         return raw(
             f'<div class="{box}"><p class="word">{html.escape(found["verdict"].capitalize())}</p>'
             f"<p>By the test that was written down before training: {html.escape(found['reason'])}.</p></div>"
+        )
+
+    def alarm(self) -> str:
+        """What the page begins with where something that was planned changed after training began; else nothing."""
+        differences = self.results["checks"]["plan"]["differences"]
+        if not differences:
+            return ""
+        what = {next((CHANGED[start] for start in CHANGED if one.startswith(start)), "the plan") for one in differences}
+        listing = "".join(f"<li>{html.escape(one)}</li>" for one in differences)
+        return raw(
+            f'<div class="alarm"><p class="word">Changed after training began: {listed(sorted(what))}</p>'
+            f"<ul>{listing}</ul><p>What follows was not measured as it had been written down.</p></div>"
         )
 
     def recipe(self) -> str:
@@ -205,10 +225,15 @@ class Report:
 
     def predictions_table(self) -> str:
         rows = [
-            [one["text"], " and ".join(points(x) if x is not None else "–" for x in one["figures"]), _held(one["held"])]
+            [
+                one["text"],
+                one["because"],
+                " and ".join(points(x) if x is not None else "–" for x in one["figures"]),
+                _held(one["held"]),
+            ]
             for one in self.results["predictions"].values()
         ]
-        return table(["foretold", "figures, points", "came true"], rows)
+        return table(["foretold", "because", "figures, points", "came true"], rows)
 
     def sources(self) -> str:
         """Data and programs that a run uses, with their licences."""
@@ -313,6 +338,11 @@ class Report:
     def graph_words(self) -> str:
         graph = self.results["graph"]
         return f"{count(graph['nodes'])} nodes and {count(graph['relationships'])} relationships"
+
+    @property
+    def hypothesis_words(self) -> str:
+        said = self.plan["hypothesis"]
+        return f"The claim: {said['claim']}; because {said['because']}. Against it stands that {said['against']}."
 
     @property
     def plan_words(self) -> str:

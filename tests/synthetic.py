@@ -159,7 +159,7 @@ def make(folder: Path, gain: float = 0.2, transfer: float = 0.0, **changes: Any)
             writer.finish()
         plan.stamp(settings, arm)
     for seed in settings.train.seeds:
-        trained(settings, seed, asked["dev"], gain)
+        trained(settings, seed, asked["train"], asked["dev"], gain)
     write_json(settings.run_dir / "validate.json", {name: {"oracle": 1.0, "null": 0.0} for name in ("dev", *asked)})
     return settings
 
@@ -182,11 +182,16 @@ def inputs(settings: Settings) -> dict[str, list[dict[str, Any]]]:
     return asked
 
 
-def trained(settings: Settings, seed: int, dev: list[dict[str, Any]], gain: float) -> None:
-    """What training leaves behind: curves, updates and the digest of the plan."""
+def trained(settings: Settings, seed: int, train: list[dict[str, Any]], dev: list[dict[str, Any]], gain: float) -> None:
+    """What training leaves behind: episodes (of the last update alone), curves, updates and the digest of the plan."""
     out, arm, rng = settings.train_dir(seed), f"trained-{seed}", random.Random(f"training {seed}")
     write_text(out / "plan.sha256", plan.digest(settings) + "\n")
     last = settings.train.updates
+    with Writer(out / "episodes.jsonl") as writer:
+        for one in train:
+            for sample in range(settings.train.rollouts):
+                writer.write(answered(arm, one, sample, difficulty(one), phase="train", update=last - 1))
+        writer.finish()
     with Writer(out / "dev.jsonl") as writer:
         for update in range(0, last + 1, settings.train.dev_every):
             for one in dev:
