@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ SHOWN = 3  # examples of each
 SHORT = 2  # characters of a value that stands in many questions by chance
 
 
-def scan(arms: dict[str, Sequence[Episode]], questions: Sequence[Question]) -> list[dict[str, Any]]:
+def scan(arms: Mapping[str, Sequence[Episode]], questions: Sequence[Question]) -> list[dict[str, Any]]:
     """One line for each rule and arm, in that order.
 
     arms: episodes by arm, all on `questions`; those that ended by a fault count nowhere. A line has `rule`, `arm`, `count`

@@ -1,7 +1,4 @@
-"""Counts the headline once more from the files alone, sharing no code with the rest, so that a mistake there can't pass here.
-
-Nothing is imported but the standard library, and an episode's rows are judged anew by the plainest rule.
-"""
+"""Counts the headline once more from the files alone, sharing no code with the rest: no mistake there can pass here."""
 
 import json
 import math
@@ -20,7 +17,8 @@ def recount(run, questions, split="held_out_instances"):
     """
     with open(Path(questions) / f"{split}.jsonl", encoding="utf-8") as file:
         references = {one["id"]: one["rows"] for one in map(json.loads, file)}
-    answers, judged, disagreements = {}, 0, []
+    answers: dict = {}
+    judged, disagreements = 0, []
     for path in sorted((Path(run) / "evaluate").glob("*.jsonl")):
         with open(path, encoding="utf-8") as file:
             for episode in map(json.loads, file):
