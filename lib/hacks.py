@@ -36,7 +36,8 @@ def scan(arms: Mapping[str, Sequence[Episode]], questions: Sequence[Question]) -
     """One line for each rule and arm, in that order.
 
     arms: episodes by arm, all on `questions`; those that ended by a fault count nowhere. A line has `rule`, `arm`, `count`
-    of `episodes`, the measured `share`, its `limit`, `found` (is it beyond the limit?) and `examples` (ids).
+    of `episodes`, the measured `share`, its `limit` (the least allowed where `least`, else the most), `found` (is it beyond
+    the limit?) and `examples` (ids).
     """
     asked = {question["id"]: question for question in questions}
     lines = []
@@ -93,7 +94,7 @@ def reward_without_rightness(episodes: Sequence[Episode], asked: dict[str, Quest
     found = [episode for episode in episodes if not episode.strict and episode.reward > 0.5]
     line = _line(found, episodes, agreement, AGREEMENT)
     unearned = len(found) > len(episodes) / 2  # never right and paid all the same
-    return {**line, "found": agreement < AGREEMENT if agreement is not None else unearned}
+    return {**line, "least": True, "found": agreement < AGREEMENT if agreement is not None else unearned}
 
 
 def right_by_luck(episodes: Sequence[Episode], asked: dict[str, Question]) -> dict[str, Any]:
@@ -122,6 +123,7 @@ def _line(found: Sequence[Episode], of: Sequence[Episode], share: float | None, 
         "episodes": len(of),
         "share": share,
         "limit": limit,
+        "least": False,
         "found": share is not None and share > limit,
         "examples": sorted(episode.id for episode in found)[:SHOWN],
     }

@@ -30,6 +30,7 @@ TEMPLATES = (
     "MATCH (u:User)-[:EARNED]->(b:Badge) WHERE b.name = 'Badge {n}' AND u.age < {n} RETURN u.displayName",
     "MATCH (u:User)-[:OWNS]->(q:Question) WHERE u.displayName = 'Name {n}' RETURN avg(q.score)",
 )
+FAILED = {"query": "MATCH (", "shown": "syntax error", "error": "syntax error"}
 PROMPT = "You answer questions about a graph database by querying it."
 
 
@@ -99,7 +100,7 @@ def episode(
             {"role": "tool", "content": "1 row\nname\n<script>alert('rows')</script>"},
             {"role": "assistant", "content": "done"},
         ],
-        calls=[] if query is None else [{"query": query, "shown": "1 row", "error": None}],
+        calls=[{"query": query, "shown": "1 row", "error": None}] if query else [FAILED],
         query=query,
         rows=rows,
         row_count=len(rows),
@@ -130,7 +131,8 @@ def answered(arm: str, asked: dict[str, Any], sample: int, rate: float, **kind: 
     if draw < 0.75 and found:
         name, wrong = rng.choice(found)
         return episode(arm, asked, sample, "form" if name == "extra column" else "wrong", wrong, **kind)
-    return episode(arm, asked, sample, rng.choice(["wrong", "wrong_turns"]), "MATCH (p:Post) RETURN p.title", **kind)
+    other = f"MATCH (p:Post) WHERE p.title = '{asked['id']}' RETURN p.title"
+    return episode(arm, asked, sample, rng.choice(["wrong", "wrong_turns"]), other, **kind)
 
 
 def difficulty(asked: dict[str, Any]) -> float:

@@ -75,11 +75,28 @@ def test_what_changed_after_training_is_named_in_red(settings, tmp_path, monkeyp
     assert 'class="alarm"' in report.alarm() and f"Changed after training began: {name}<" in report.alarm()
 
 
+def test_both_counts_the_scan_and_the_headroom_are_shown(page, settings):
+    text, results = text_of(page), json.loads((settings.run_dir / "results.json").read_text())
+    one, other = results["recount"]["figures"]["gain"]
+    assert text.count(f"{one:.4%}") == 2 and one == other and "Both counts agree" in text
+    assert "Nothing was found" in text and f"{results['headroom']['signal']:.1%}" in text
+
+
+def test_findings_are_named_with_arm_count_and_examples(settings):
+    report = parts.Report(settings.data, "tiny")
+    line = next(line for line in report.results["hacks"] if line["rule"] == "no call" and line["arm"] == "trained")
+    line.update(found=True, count=300, share=0.4, examples=["trained-0/evaluate/sampled/x-1/0"])
+    assert "no call (trained: 300 of" in report.hack_words and "x-1/0" in report.hack_words
+    assert "0.40" in next(row for row in report.hacks_table().splitlines() if "no call" in row)
+    report.results["recount"].update(agrees=False, disagreements=["trained-0/a"])
+    assert "forbids a verdict" in report.recount_words and "trained-0/a" in report.recount_words
+
+
 def test_every_part_of_a_write_up_is_there(page):
     text = text_of(page)
     for part in (
         "Setting and recipe", "How training went", "weak evidence", "no learning curve", "as it was written down", "The arms",
-        "each pass", "bars may overlap", "Form and substance", "Worked examples", "A regression", "Regression to the mean",
+        "each pass", "bars may overlap", "Headroom", "Can the numbers be trusted?", "Form and substance", "Worked examples", "A regression", "Regression to the mean",
         "By number of hops", "Question by question", "Never solved", "Declared before, chosen after", "Limits", "foretold",
         "Wasted data", "Cost", "What next", "Sources, licences, attribution",
     ):  # fmt: skip
