@@ -13,6 +13,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lib import bootstrap, episodes, hacks, headroom, measures, mistakes, plan
 from lib.episodes import Episode
 from lib.files import read_jsonl, write_json
@@ -53,6 +55,7 @@ def compare(settings: Settings) -> dict[str, Any]:
         "base": _json(settings.run_dir / "base.json"),
         "graph": _parts(settings.graph_dir / "counts.json", ("nodes", "relationships")),
         "questions": _parts(settings.questions_dir / "summary.json", ("counts", "hops", "leaks")),
+        "provenance": provenance(settings, arms[plan.FIRST_SET, "sampled"], test),
         "headroom": headroom_of(arms[plan.FIRST_SET, "sampled"]["base"], planned),
         "hacks": hack_scan(settings, planned, arms, questions),
         "checks": checks(settings, planned, arms),
@@ -175,6 +178,36 @@ def headroom_of(base: Arm, planned: dict[str, Any]) -> dict[str, Any]:
     """What the base arm's episodes say of practice's room, with the least that the plan asked for."""
     found = headroom.of_episodes(base.episodes, planned["settings"]["train"]["rollouts"])
     return {**found, "least": planned["settings"]["test"]["least_headroom"]}
+
+
+def provenance(settings: Settings, group: dict[str, Arm], test: Method) -> dict[str, Any]:
+    """How much of the right nodes each arm's scored queries looked at (lib/provenance.py), and the contrast over control.
+
+    An episode without a query has 0. Those of which it isn't known are counted, and left out.
+    """
+    file = settings.run_dir / "provenance.jsonl"
+    if not file.exists():
+        raise CompareError(f"{file} is missing: `python -m lib.provenance` writes it")
+    similar = {(line["question"], line["query"]): line["similarity"] for line in read_jsonl(file)}
+
+    def similarity(episode: Episode) -> float:
+        found = 0.0 if episode.query is None else similar[episode.question, episode.query]
+        return math.nan if found is None else found
+
+    values = {
+        name: group[name].values(sorted(group[name].by_question), similarity) for name in ("base", "control", ALL)
+    }
+    both = [
+        question
+        for question in measures.shared(group["control"], group[ALL])
+        if not any(np.isnan(group[name].values([question], similarity)).all() for name in ("control", ALL))
+    ]
+    before, after = (group[name].values(both, similarity) for name in ("control", ALL))
+    return {
+        "rates": {name: measures.mean(found[~np.isnan(found)]) for name, found in values.items()},
+        "unknown": {name: sum(math.isnan(similarity(e)) for e in group[name].episodes) for name in values},
+        "contrast": measures.difference(before, after, measures.structures(group["control"], both), test),
+    }
 
 
 def hack_scan(

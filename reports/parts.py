@@ -184,12 +184,12 @@ class Report:
         )
 
     def ran_table(self) -> str:
-        """Queries that ran, and calls an episode, by arm."""
+        """Queries that ran, queries an episode, and how much of the right nodes they looked at, by arm."""
         rows = []
-        for arm in ("base", "control", "trained", *self.seed_arms):
-            found = self.arms["sampled"][arm]
-            rows.append([arm_words(arm), percent(found["ran"]), f"{found['calls']:.2f}", f"{found['turns']:.2f}"])
-        return table(["arm", "queries that ran", "queries an episode", "turns an episode"], rows)
+        for arm in ("base", "control", "trained"):
+            found, similar = self.arms["sampled"][arm], self.results["provenance"]["rates"][arm]
+            rows.append([arm, percent(found["ran"]), f"{found['calls']:.2f}", percent(similar)])
+        return table(["arm", "queries that ran", "queries an episode", "right nodes looked at"], rows)
 
     def reach_table(self) -> str:
         reach = self.results["reach"]
@@ -454,6 +454,15 @@ class Report:
             for line in found
         ]
         return f"**Beyond the limit:** {escape('; '.join(told))}."
+
+    @property
+    def provenance_words(self) -> str:
+        found = self.results["provenance"]
+        unknown = sum(found["unknown"].values())
+        return (
+            f"From control to trained the similarity of the nodes changes by {gain(found['contrast'])} points. For "
+            f"{count(unknown)} answers it isn't known, since their query or the reference is of another build; they are left out."
+        )
 
     @property
     def recount_words(self) -> str:

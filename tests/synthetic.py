@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lib import fingerprints, plan
-from lib.episodes import Episode, Writer
+from lib.episodes import Episode, Writer, read
 from lib.files import write_json, write_jsonl, write_text
 from lib.questions.demonstrations import SILENT, mistakes
 from lib.reward import digest
@@ -160,6 +160,7 @@ def make(folder: Path, gain: float = 0.2, transfer: float = 0.0, **changes: Any)
                     writer.write(answered(arm, one, 0, min(1.0, rate + 0.1), decode="greedy"))
             writer.finish()
         plan.stamp(settings, arm)
+    similarities(settings, asked)
     for seed in settings.train.seeds:
         trained(settings, seed, asked["train"], asked["dev"], gain)
     write_json(settings.run_dir / "validate.json", {name: {"oracle": 1.0, "null": 0.0} for name in ("dev", *asked)})
@@ -182,6 +183,17 @@ def inputs(settings: Settings) -> dict[str, list[dict[str, Any]]]:
     sizes = {"vocabulary": 1012, "parameters": 912_000, "dev_strict": 0.55, "loss": [3.0, 1.0, 0.4]}
     write_json(settings.run_dir / "base.json", {**facts, "mistakes": planted, "first_mistakes": planted, **sizes})
     return asked
+
+
+def similarities(settings: Settings, asked: dict[str, list[dict[str, Any]]]) -> None:
+    """What lib.provenance would leave: a reference's own query looks at the right nodes, any other at half of them."""
+    references = {one["id"]: one["query"] for found in asked.values() for one in found}
+    kept = {(e.question, e.query) for arm in settings.arms for e in read(settings.episodes(arm)) if e.query is not None}
+    lines = [
+        {"question": name, "query": query, "similarity": 1.0 if query == references[name] else 0.5}
+        for name, query in sorted(kept)
+    ]
+    write_jsonl(settings.run_dir / "provenance.jsonl", lines)
 
 
 def trained(settings: Settings, seed: int, train: list[dict[str, Any]], dev: list[dict[str, Any]], gain: float) -> None:
