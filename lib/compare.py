@@ -191,7 +191,13 @@ def provenance(settings: Settings, group: dict[str, Arm], test: Method) -> dict[
     similar = {(line["question"], line["query"]): line["similarity"] for line in read_jsonl(file)}
 
     def similarity(episode: Episode) -> float:
-        found = 0.0 if episode.query is None else similar[episode.question, episode.query]
+        if episode.query is None:
+            return 0.0
+        if (episode.question, episode.query) not in similar:
+            raise CompareError(
+                f"{file} lacks the query of {episode.id}: write it anew, with `python -m lib.provenance`"
+            )
+        found = similar[episode.question, episode.query]
         return math.nan if found is None else found
 
     values = {

@@ -4,8 +4,8 @@ It is CypherBench's provenance subgraph similarity (Feng, Papicchio and Rahman 2
 similarity of the nodes that the patterns of the answer's and of the reference's query match. A query that asks for the
 wrong column of the right nodes has 1, one that starts from another node has little.
 
-`python -m lib.provenance` writes data/runs/<run>/provenance.jsonl, a line for each question and query that was scored
-there; it asks the database, and changes no episode.
+`python -m lib.provenance` writes data/runs/<run>/provenance.jsonl, a line for each question of the first endpoint and
+each query that was scored there. It asks the database, and changes no episode.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ def provenance(settings: Settings) -> Path:
 
     Raises ServerError or Unavailable where there is no database, FileNotFoundError where an arm isn't evaluated.
     """
-    references = {q["id"]: q["query"] for name in SETS for q in read_jsonl(settings.questions_dir / f"{name}.jsonl")}
+    references = {q["id"]: q["query"] for q in read_jsonl(settings.questions_dir / f"{SETS[0]}.jsonl")}
     scored = {
         (episode.question, episode.query)
         for arm in settings.arms
         for episode in episodes.read(settings.episodes(arm))
-        if episode.query is not None
+        if (episode.set, episode.decode) == (SETS[0], "sampled") and episode.query is not None
     }
     with server.running(settings.graph_dir, settings.data) as uri:
         found = loop.run(_similarities(uri, settings, references, sorted(scored)))

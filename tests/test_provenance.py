@@ -85,8 +85,11 @@ def test_arms_are_compared_by_it(tmp_path):
         silent = synthetic.episode(name, asked[5], 0, "no_query", None)
         return Arm.of(name, [*(synthetic.episode(name, q, 0, *how) for q, how in made), silent])
 
+    stranger = synthetic.episode("base", asked[0], 0, "wrong", "MATCH (x) RETURN x")
     group = {"base": arm("base", {0}), "control": arm("control", {0}), "trained": arm("trained", {0, 1, 2, 3, 4})}
     found = compare.provenance(settings, group, Method(0.95, 200))
+    with pytest.raises(compare.CompareError, match=r"provenance\.jsonl lacks the query of base/.*lib\.provenance"):
+        compare.provenance(settings, {**group, "base": Arm.of("base", [stranger])}, Method(0.95, 200))
     assert found["rates"] == {"base": 2 / 6, "control": 2 / 6, "trained": 4 / 5}
     assert found["unknown"] == {"base": 0, "control": 0, "trained": 1}
     assert found["contrast"]["questions"] == 5 and found["contrast"]["delta"] == pytest.approx(3 * 0.75 / 5)
