@@ -125,6 +125,8 @@ def main(arguments: list[str] | None = None) -> None:
         settings = load(chosen.params, chosen.data)
         file = chosen.file or settings.episodes("base")
         found = [episode for episode in episodes.read(file) if chosen.file or episode.set == SETS[0]]
+        first = min((episode.update or 0 for episode in found), default=0)  # later ones are the trained model's
+        found = [episode for episode in found if (episode.update or 0) == first]
         print(json.dumps(of_episodes(found, settings.train.rollouts), indent=1))
     except FileNotFoundError as problem:
         sys.exit(f"{problem.filename} is missing: `dvc repro evaluate@base` makes it without any training")

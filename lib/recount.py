@@ -50,9 +50,11 @@ def judge(episode, reference):
 
 
 def plain(value):
-    """A cell as text that tells kinds apart: numbers to ten digits, text in one Unicode form."""
+    """A cell as text that tells kinds apart: whole numbers exactly, others to ten digits, text in one Unicode form."""
     if isinstance(value, str):
         return "text " + unicodedata.normalize("NFC", value)
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"number {value + 0.0:.10g}"
+        return f"number {int(value)}" if abs(value) < 2**53 and value == int(value) else f"number {value:.10g}"
+    if isinstance(value, list):
+        return f"list {[plain(one) for one in value]}"
     return json.dumps(value, sort_keys=True)

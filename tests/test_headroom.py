@@ -104,6 +104,9 @@ def test_command_line(tmp_path, capsys):
     assert (found["questions"], found["samples"], found["rollouts"]) == (96, 4, 8)
     headroom.main([*arguments, str(settings.train_dir(0) / "episodes.jsonl")])
     assert json.loads(capsys.readouterr().out)["method"] == "unbiased"
+    headroom.main([*arguments, str(settings.train_dir(0) / "dev.jsonl")])
+    found = json.loads(capsys.readouterr().out)
+    assert (found["questions"], found["samples"]) == (24, 2)  # the first look alone
     settings.episodes("base").unlink()
     with pytest.raises(SystemExit, match=r"base\.jsonl is missing.*evaluate@base"):
         headroom.main(arguments)

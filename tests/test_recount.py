@@ -50,6 +50,22 @@ def test_the_order_of_rows_and_columns_is_free(rows, random):
     assert judged(shuffled, rows) is True
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (10**12, 10**12 + 1),
+        (2.0, 2),
+        (0.1 + 0.2, 0.3),
+        (float("nan"), float("nan")),
+        (float("inf"), float("-inf")),
+        ([1], [1.0]),
+        ("é", "e\u0301"),
+    ],
+)
+def test_numbers_lists_and_letters_are_judged_as_the_scorer_does(one, other):
+    assert judged([[one]], [[other]]) == score([[one]], [[other]]).strict
+
+
 def test_what_the_file_cannot_tell_is_not_judged():
     assert recount.judge({"query": "q", "rows": [[1]], "row_count": 51}, [[1]] * 51) is None
     assert judged([[1, 2, 3, 4, 5]], [[1, 2, 3, 4, 5]]) is None
