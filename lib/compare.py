@@ -13,10 +13,13 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from lib import bootstrap, episodes, measures, mistakes, plan
+import numpy as np
+
+from lib import bootstrap, episodes, hacks, headroom, measures, mistakes, plan
 from lib.episodes import Episode
 from lib.files import read_jsonl, write_json
 from lib.measures import Arm, Method
+from lib.recount import recount
 from lib.settings import ROOT, Settings, SettingsError, load
 
 DECIMALS = 6  # of every rate and interval in results.json: far finer than any interval, coarser than float noise
@@ -52,8 +55,12 @@ def compare(settings: Settings) -> dict[str, Any]:
         "base": _json(settings.run_dir / "base.json"),
         "graph": _parts(settings.graph_dir / "counts.json", ("nodes", "relationships")),
         "questions": _parts(settings.questions_dir / "summary.json", ("counts", "hops", "leaks")),
+        "provenance": provenance(settings, arms[plan.FIRST_SET, "sampled"], test),
+        "headroom": headroom_of(arms[plan.FIRST_SET, "sampled"]["base"], planned),
+        "hacks": hack_scan(settings, planned, arms, questions),
         "checks": checks(settings, planned, arms),
     }
+    results["recount"] = counted_again(settings, results)
     results["seeds"] = over_seeds(results, planned)
     results["predictions"] = predictions(results, planned)
     results["verdict"] = verdict(results, planned)
@@ -167,6 +174,80 @@ def first_set(
     }
 
 
+def headroom_of(base: Arm, planned: dict[str, Any]) -> dict[str, Any]:
+    """What the base arm's episodes say of practice's room, with the least that the plan asked for."""
+    found = headroom.of_episodes(base.episodes, planned["settings"]["train"]["rollouts"])
+    return {**found, "least": planned["settings"]["test"]["least_headroom"]}
+
+
+def provenance(settings: Settings, group: dict[str, Arm], test: Method) -> dict[str, Any]:
+    """How much of the right nodes each arm's scored queries looked at (lib/provenance.py), and the contrast over control.
+
+    An episode without a query has 0. Those of which it isn't known are counted, and left out.
+    """
+    file = settings.run_dir / "provenance.jsonl"
+    if not file.exists():
+        raise CompareError(f"{file} is missing: `python -m lib.provenance` writes it")
+    similar = {(line["question"], line["query"]): line["similarity"] for line in read_jsonl(file)}
+
+    def similarity(episode: Episode) -> float:
+        if episode.query is None:
+            return 0.0
+        if (episode.question, episode.query) not in similar:
+            raise CompareError(
+                f"{file} lacks the query of {episode.id}: write it anew, with `python -m lib.provenance`"
+            )
+        found = similar[episode.question, episode.query]
+        return math.nan if found is None else found
+
+    values = {
+        name: group[name].values(sorted(group[name].by_question), similarity) for name in ("base", "control", ALL)
+    }
+    both = [
+        question
+        for question in measures.shared(group["control"], group[ALL])
+        if not any(np.isnan(group[name].values([question], similarity)).all() for name in ("control", ALL))
+    ]
+    before, after = (group[name].values(both, similarity) for name in ("control", ALL))
+    return {
+        "rates": {name: measures.mean(found[~np.isnan(found)]) for name, found in values.items()},
+        "unknown": {name: sum(math.isnan(similarity(e)) for e in group[name].episodes) for name in values},
+        "contrast": measures.difference(before, after, measures.structures(group["control"], both), test),
+    }
+
+
+def hack_scan(
+    settings: Settings, planned: dict[str, Any], arms: Arms, questions: dict[str, dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Ways to earn reward without answering: in each arm on the first set, and in the last quarter of each seed's practice."""
+    group = arms[plan.FIRST_SET, "sampled"]
+    tested = {name: group[name].episodes for name in ("base", "control", ALL)}
+    found = hacks.scan(tested, [one for one in questions.values() if one["split"] == plan.FIRST_SET])
+    practised = {one["id"]: one for one in read_jsonl(_questions(settings, "train"))}
+    for seed in planned["seeds"]:
+        late = planned["settings"]["train"]["updates"] * 3 // 4
+        kept = [e for e in episodes.read(settings.train_dir(seed) / "episodes.jsonl") if (e.update or 0) >= late]
+        asked = sorted({episode.question for episode in kept})
+        found += hacks.scan({f"practice, seed {seed}": kept}, [practised[name] for name in asked])
+    return found
+
+
+def counted_again(settings: Settings, results: dict[str, Any]) -> dict[str, Any]:
+    """The headline beside what lib.recount makes of the same files; agrees: nothing differs."""
+    again = recount(settings.run_dir, settings.questions_dir, plan.FIRST_SET)
+    arms = results["arms"][plan.FIRST_SET]["sampled"]
+    gain = results["contrasts"][plan.FIRST_SET]["sampled"]["trained - control"]["strict"]["delta"]
+    pairs = {name: [arms[name]["strict"]["rate"], again["rates"].get(name)] for name in ("base", "control", ALL)}
+    pairs["gain"] = [gain, again["gain"]]
+    same = all(other is not None and math.isclose(one, other, abs_tol=1e-9) for one, other in pairs.values())
+    return {
+        "figures": pairs,
+        "judged": again["judged"],
+        "disagreements": again["disagreements"],
+        "agrees": same and not again["disagreements"],
+    }
+
+
 def training(settings: Settings, seed: int, test: Method) -> dict[str, Any]:
     """One seed's curves: the dev questions by update, and one line an update of what the loop reported."""
     folder = settings.train_dir(seed)
@@ -228,8 +309,13 @@ def predictions(results: dict[str, Any], planned: dict[str, Any]) -> dict[str, A
         "planted": (share, 0.5, None if share is None else share > 0.5),
     }
     return {
-        name: {"text": text, "figures": list(found[name][:2]), "held": found[name][2]}
-        for name, text in planned["predictions"].items()
+        name: {
+            "text": one["foretold"],
+            "because": one["because"],
+            "figures": list(found[name][:2]),
+            "held": found[name][2],
+        }
+        for name, one in planned["predictions"].items()
     }
 
 
@@ -287,6 +373,8 @@ def objections(results: dict[str, Any], planned: dict[str, Any]) -> list[str]:
         share = arm["faulty"] / max(1, arm["faulty"] + arm["episodes"])
         if share > planned["faults"]["most"]:
             found.append(f"{share:.1%} of the episodes of {name} were lost to faults")
+    if not results["recount"]["agrees"]:
+        found.append("a second count of the same episodes comes to something else")
     validated = checked["validate"] or {}
     unchecked = [name for name in planned["sets"] if name not in validated]
     if unchecked:

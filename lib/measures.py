@@ -70,7 +70,10 @@ def structures(arm: Arm, questions: Sequence[str]) -> list[str]:
 
 
 def summary(arm: Arm, test: Method) -> dict[str, Any]:
-    """Rates of one arm with intervals (bootstrap by structure, and Wilson's over samples), each pass, and its faults."""
+    """Rates of one arm with intervals (bootstrap by structure, and Wilson's over samples), each pass, and its faults.
+
+    ran: share of its queries that ran without an error.
+    """
     questions = sorted(arm.by_question)
     out: dict[str, Any] = {
         "questions": len(questions),
@@ -79,6 +82,7 @@ def summary(arm: Arm, test: Method) -> dict[str, Any]:
         "passes": passes(arm),
         "turns": mean(episode.turns for episode in arm.episodes),
         "calls": mean(len(episode.calls) for episode in arm.episodes),
+        "ran": mean(not call["error"] for episode in arm.episodes for call in episode.calls),
         "tokens_sampled": mean(episode.tokens["sampled"] for episode in arm.episodes),
         "retries": retries(arm),
     }

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
+from lib import fingerprints
 from lib.bootstrap import FEW_CLUSTERS
 from lib.files import write_json
 from lib.settings import ROOT, SETS, Settings, SettingsError, load
@@ -55,12 +56,37 @@ EXPLORATORY = {
     "never, sometimes, always": "the contrast by how often the untrained arms answered a question",
     "structures": "gains by structure, changes by question, questions never solved",
 }
-PREDICTIONS = {
-    "reliability": "all samples of a question right (pass^k) rises by more than any of them right (pass@k)",
-    "cooling": "the greedy gain is smaller than the sampled one",
-    "transfer": "on held-out structures the interval of the gain includes zero",
-    "planted": "the removal of planted mistakes makes up more than half of the gain",
+HYPOTHESIS = {
+    "claim": "practice raises the strict rate on held-out instances over the control's, by at least the bar",
+    "because": (
+        "an attempt that is right more often than its group's mean is made likelier, and held-out instances need the same "
+        "structures of queries as those practised"
+    ),
+    "against": "the strict rates of trained and control are the same, and what differs is the draw",
 }
+PREDICTIONS = {
+    "reliability": {
+        "foretold": "all samples of a question right (pass^k) rises by more than any of them right (pass@k)",
+        "because": "only what the model already does now and then is rewarded, so it makes that more frequent and finds little new",
+    },
+    "cooling": {
+        "foretold": "the greedy gain is smaller than the sampled one",
+        "because": "part of a sampled gain is a sharper distribution, and a greedy answer is as sharp as can be already",
+    },
+    "transfer": {
+        "foretold": "on held-out structures the interval of the gain includes zero",
+        "because": "a model this small learns which query goes with which wording, and those wordings never occur in practice",
+    },
+    "planted": {
+        "foretold": "the removal of planted mistakes makes up more than half of the gain",
+        "because": "most of the base model's mistakes are copies of those in its demonstrations, each next to a right way",
+    },
+}
+STOPPING = (
+    "each seed is trained for the planned updates and evaluated once, whatever is seen on the way; no seed, update, question "
+    "or sample is added or left out after a look. Training ends early only where the look before its first update finds "
+    "less headroom than test.least_headroom, and then there is no result"
+)
 
 
 class PlanError(RuntimeError):
@@ -127,7 +153,8 @@ def write(settings: Settings) -> Path:
 def check(settings: Settings) -> list[str]:
     """What differs between the plan on file and what it would be now, in sentences; an empty list if nothing does.
 
-    Covers edits of the file itself, settings, questions, the base model, and the plan that each seed's training recorded.
+    Covers edits of the file itself, settings, questions, the base model, loop, environment, scorer and prompt, the plan
+    that each seed's training recorded, and what each arm's evaluation was stamped with.
     """
     try:
         plan = read(settings)
@@ -146,7 +173,19 @@ def check(settings: Settings) -> list[str]:
             )
         elif recorded[seed] != plan.get("digest"):
             found.append(f"seed {seed} was trained under another plan ({recorded[seed][:12]} instead of this one)")
-    return found
+    return found + [difference for arm in settings.arms for difference in _stamped(settings, plan, arm)]
+
+
+def stamp(settings: Settings, arm: str) -> Path:
+    """Note beside an arm's episodes the plan on file, and what of it no longer held when the arm was evaluated.
+
+    Writes data/runs/<run>/evaluate/plan-<arm>.json with `plan` (the digest) and `differences` (sentences). Raises
+    PlanError where there is no plan.
+    """
+    plan = read(settings)
+    differences = _edited(settings, plan) + _differences(plan, make(settings))
+    write_json(_stamp(settings, arm), {"plan": plan.get("digest"), "differences": differences})
+    return _stamp(settings, arm)
 
 
 def make(settings: Settings) -> dict[str, Any]:
@@ -160,6 +199,7 @@ def make(settings: Settings) -> dict[str, Any]:
     plan: dict[str, Any] = {
         "run": settings.run,
         "question": QUESTION,
+        "hypothesis": HYPOTHESIS,
         "arms": ARMS,
         "sets": questions,
         "first_endpoint": {
@@ -195,6 +235,7 @@ def make(settings: Settings) -> dict[str, Any]:
             "most": FAULTY_MOST,
         },
         "checkpoint": "the last one; the curve on dev questions chooses none",
+        "stopping": STOPPING,
         "exploratory": EXPLORATORY,
         "predictions": PREDICTIONS,
         "seeds": list(settings.train.seeds),
@@ -202,6 +243,7 @@ def make(settings: Settings) -> dict[str, Any]:
         "inputs": {
             "questions": {name: _sha256(settings, settings.questions_dir / f"{name}.jsonl") for name in QUESTION_FILES},
             "base": _folder_sha256(settings, settings.base_dir),
+            **_fingerprints(settings),
         },
         "power": _planned_power(settings, questions[FIRST_SET]),
     }
@@ -267,6 +309,14 @@ def _planned_power(settings: Settings, first: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _fingerprints(settings: Settings) -> dict[str, Any]:
+    prompt = settings.run_dir / "system_prompt.txt"
+    try:
+        return fingerprints.of(prompt)
+    except FileNotFoundError:
+        raise PlanError(f"{_name(settings, prompt)} is missing: make the base model (3_base) before the plan") from None
+
+
 def _plain(settings: Settings) -> dict[str, Any]:
     plain = dataclasses.asdict(settings)
     del plain["data"], plain["graph"]["path"]  # where the files are is no part of what was planned
@@ -319,6 +369,23 @@ def _recorded(settings: Settings) -> dict[int, str]:
 
 def _record(settings: Settings, seed: int) -> Path:
     return settings.train_dir(seed) / "plan.sha256"
+
+
+def _stamp(settings: Settings, arm: str) -> Path:
+    return settings.episodes(arm).with_name(f"plan-{arm}.json")
+
+
+def _stamped(settings: Settings, plan: dict[str, Any], arm: str) -> list[str]:
+    """What an arm's stamp says against it."""
+    if not settings.episodes(arm).exists():
+        return []
+    try:
+        stamped = json.loads(_stamp(settings, arm).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return [f"the evaluation of {arm} recorded no plan ({_name(settings, _stamp(settings, arm))} is missing)"]
+    if stamped["plan"] != plan.get("digest"):
+        return [f"{arm} was evaluated under another plan ({str(stamped['plan'])[:12]} instead of this one)"]
+    return [f"{difference}, when {arm} was evaluated" for difference in stamped["differences"]]
 
 
 def _edited(settings: Settings, plan: dict[str, Any]) -> list[str]:

@@ -113,6 +113,7 @@ class Evaluate:
 class Test:
     bar: float = _number(least=0, most=1)
     margin: float = _number(above=0, most=1)
+    least_headroom: float = _number(least=0, most=1)
     confidence: float = _number(above=0, most=0.9999)
     resamples: int = _number(least=100)
 

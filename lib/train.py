@@ -19,7 +19,7 @@ from tinker_cookbook.rl import train as rl
 from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
 from tqdm import tqdm
 
-from lib import loop, plan
+from lib import headroom, loop, plan
 from lib.agent import Label, Question, QuestionGroup, World
 from lib.backends import local
 from lib.episodes import Episode, Writer, read
@@ -37,6 +37,8 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
     Writes data/runs/<run>/train/seed-<seed>: episodes.jsonl (every rollout), dev.jsonl (dev questions every few updates;
     a curve, which chooses nothing), updates.jsonl (a line an update), plan.sha256, checkpoint.json and checkpoint/.
     A killed run goes on from its last checkpoint; episodes of updates after it are made anew.
+
+    Raises headroom.NoHeadroom before the first update where the base model leaves less to gain than test.least_headroom.
     """
     out = settings.train_dir(seed)
     work = settings.data / "work" / settings.run / f"train-seed-{seed}"
@@ -177,7 +179,10 @@ class PracticeBuilder(RLDatasetBuilder):
 
 
 class DevCurve(SamplingClientEvaluator):
-    """The held-out dev questions, asked every few updates: the curve that carries meaning, since each update practises other questions."""
+    """The held-out dev questions, asked every few updates: the curve that carries meaning, since each update practises other questions.
+
+    The first look, before any update, is at the base model: there a run stops that has no headroom.
+    """
 
     def __init__(
         self, settings: Settings, seed: int, world: World, renderer: Renderer, writer: Writer, dataset: Practice
@@ -201,6 +206,10 @@ class DevCurve(SamplingClientEvaluator):
             kept.append,
             what=f"dev, after {update} updates",
         )
+        if update == 0:
+            headroom.must_have(
+                headroom.of_episodes(kept, self.settings.train.rollouts), self.settings.test.least_headroom
+            )
         for episode in sorted(kept, key=lambda e: e.id):
             if episode.id not in self.writer.done:
                 self.writer.write(episode)

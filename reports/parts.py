@@ -14,9 +14,17 @@ from lib import episodes, plan, plots, transcript
 from lib.compare import points
 from lib.measures import OUTCOMES
 from lib.plots import WORDS
-from reports.markdown import code, count, escape, gain, interval, percent, rate, raw, table
+from reports.markdown import code, count, escape, gain, interval, listed, percent, rate, raw, table
 
 HERE = Path(__file__).resolve().parent
+CHANGED = {  # how plan.check's sentences begin -> what has changed
+    "inputs.questions": "the questions",
+    "inputs.base": "the base model",
+    "inputs.loop": "the training loop",
+    "inputs.environment": "the environment",
+    "inputs.scorer": "the scorer",
+    "inputs.prompt": "the prompt",
+}
 Cell = Any
 
 
@@ -48,6 +56,18 @@ class Report:
         return raw(
             f'<div class="{box}"><p class="word">{html.escape(found["verdict"].capitalize())}</p>'
             f"<p>By the test that was written down before training: {html.escape(found['reason'])}.</p></div>"
+        )
+
+    def alarm(self) -> str:
+        """What the page begins with where something that was planned changed after training began; else nothing."""
+        differences = self.results["checks"]["plan"]["differences"]
+        if not differences:
+            return ""
+        what = {next((CHANGED[start] for start in CHANGED if one.startswith(start)), "the plan") for one in differences}
+        listing = "".join(f"<li>{html.escape(one)}</li>" for one in differences)
+        return raw(
+            f'<div class="alarm"><p class="word">Changed after training began: {listed(sorted(what))}</p>'
+            f"<ul>{listing}</ul><p>What follows was not measured as it had been written down.</p></div>"
         )
 
     def recipe(self) -> str:
@@ -131,6 +151,46 @@ class Report:
             rows.append([arm_words(arm), *(count(found[name]) for name in (*OUTCOMES, "error"))])
         return table(["arm", *(WORDS[name] for name in OUTCOMES), "lost to faults"], rows)
 
+    def headroom_table(self) -> str:
+        """What the base model's answers said beforehand of the room for practice."""
+        found = self.results["headroom"]
+        figures = {
+            "right at one attempt (pass@1)": found["one"],
+            f"right at least once in {found['samples']} (pass@{found['samples']})": found["any"],
+            f"right every time in {found['samples']} (pass^{found['samples']})": found["all"],
+            "questions never right": found["never"],
+            "questions sometimes right": found["sometimes"],
+            "questions always right": found["always"],
+            f"groups of {found['rollouts']} attempts with a signal, expected": found["signal"],
+            "gain that reliability alone could give": found["gain"],
+        }
+        return table(["base model, held-out instances", "share"], [[k, percent(v)] for k, v in figures.items()])
+
+    def hacks_table(self) -> str:
+        """Each rule of the scan with the arm that comes closest to its limit, or goes furthest beyond."""
+        rows = []
+        for rule in dict.fromkeys(line["rule"] for line in self.results["hacks"]):
+            lines = [line for line in self.results["hacks"] if line["rule"] == rule]
+            worst = max(lines, key=lambda line: (line["found"], _beyond(line)))
+            share = f"{worst['share']:.2f}" if worst["share"] is not None else "–"
+            rows.append([rule, worst["arm"], share, f"{worst['limit']:.2f}", worst["count"], worst["episodes"]])
+        return table(["rule", "arm", "share", "limit", "counted", "of"], rows)
+
+    def recount_table(self) -> str:
+        """The headline by this study's code and by the second count."""
+        figures = self.results["recount"]["figures"]
+        return table(
+            ["strict", "this study", "second count"], [[name, *map(_exact, two)] for name, two in figures.items()]
+        )
+
+    def ran_table(self) -> str:
+        """Queries that ran, queries an episode, and how much of the right nodes they looked at, by arm."""
+        rows = []
+        for arm in ("base", "control", "trained"):
+            found, similar = self.arms["sampled"][arm], self.results["provenance"]["rates"][arm]
+            rows.append([arm, percent(found["ran"]), f"{found['calls']:.2f}", percent(similar)])
+        return table(["arm", "queries that ran", "queries an episode", "right nodes looked at"], rows)
+
     def reach_table(self) -> str:
         reach = self.results["reach"]
         rows = [
@@ -205,10 +265,15 @@ class Report:
 
     def predictions_table(self) -> str:
         rows = [
-            [one["text"], " and ".join(points(x) if x is not None else "–" for x in one["figures"]), _held(one["held"])]
+            [
+                one["text"],
+                one["because"],
+                " and ".join(points(x) if x is not None else "–" for x in one["figures"]),
+                _held(one["held"]),
+            ]
             for one in self.results["predictions"].values()
         ]
-        return table(["foretold", "figures, points", "came true"], rows)
+        return table(["foretold", "because", "figures, points", "came true"], rows)
 
     def sources(self) -> str:
         """Data and programs that a run uses, with their licences."""
@@ -315,6 +380,11 @@ class Report:
         return f"{count(graph['nodes'])} nodes and {count(graph['relationships'])} relationships"
 
     @property
+    def hypothesis_words(self) -> str:
+        said = self.plan["hypothesis"]
+        return f"The claim: {said['claim']}; because {said['because']}. Against it stands that {said['against']}."
+
+    @property
     def plan_words(self) -> str:
         checked = self.results["checks"]["plan"]
         if checked["stands"]:
@@ -360,6 +430,52 @@ class Report:
         return f"::: {{#tbl-apart}}\n\n{self.arms_table(plan.APART_SET)}\n{text}\n\n:::\n"
 
     @property
+    def headroom_words(self) -> str:
+        found, least = self.results["headroom"], self.results["headroom"]["least"]
+        stop = f"Below {percent(least)} training would not have begun." if least else "No least headroom was set."
+        how = {
+            "unbiased": "Both are unbiased, since there are as many answers to a question as attempts in a group.",
+            "beta-binomial": (
+                f"A group has {found['rollouts']} attempts and a question only {found['samples']} answers here, so both "
+                "come from beta distributed rates that were fitted to the counts."
+            ),
+        }.get(found["method"], "One answer a question can't tell.")
+        return f"{how} {stop} In practice {percent(self.totals['groups_with_signal'] / self.totals['groups'])} had one."
+
+    @property
+    def hack_words(self) -> str:
+        found = [line for line in self.results["hacks"] if line["found"]]
+        if not found:
+            arms = len({line["arm"] for line in self.results["hacks"]})
+            return f"Nothing was found: no rule is beyond its limit in any of {arms} groups of episodes."
+        told = [
+            f"{line['rule']} ({line['arm']}: {count(line['count'])} of {count(line['episodes'])}, such as "
+            f"{', '.join(line['examples']) or 'none'})"
+            for line in found
+        ]
+        return f"**Beyond the limit:** {escape('; '.join(told))}."
+
+    @property
+    def provenance_words(self) -> str:
+        found = self.results["provenance"]
+        unknown = sum(found["unknown"].values())
+        return (
+            f"From control to trained the similarity of the nodes changes by {gain(found['contrast'])} points. For "
+            f"{count(unknown)} answers it isn't known, since their query or the reference is of another build; they are left out."
+        )
+
+    @property
+    def recount_words(self) -> str:
+        found = self.results["recount"]
+        if found["agrees"]:
+            return f"Both counts agree, and so do all {count(found['judged'])} verdicts that were judged anew."
+        wrong = found["disagreements"]
+        return (
+            f"**The counts differ**, which forbids a verdict; {count(len(wrong))} of {count(found['judged'])} verdicts that "
+            f"were judged anew came out otherwise{escape(': ' + ', '.join(wrong[:5])) if wrong else ''}."
+        )
+
+    @property
     def fault_words(self) -> str:
         faulty, missing = (sum(self.results["checks"][key].values()) for key in ("faulty", "missing"))
         rule = "A fault outside the model, such as a database that is gone, stops a step, which goes on when it is repeated."
@@ -394,6 +510,17 @@ def _flat(figures: dict[str, Any], before: str = "") -> list[list[Cell]]:
     for name, value in figures.items():
         rows += _flat(value, f"{before}{name}: ") if isinstance(value, dict) else [[before + name, _plain(value)]]
     return rows
+
+
+def _beyond(line: dict[str, Any]) -> float:
+    """How close a line of the hack scan comes to its limit; an agreement is worse the lower it is."""
+    if line["share"] is None:
+        return float("-inf")
+    return (line["limit"] - line["share"]) if line["least"] else (line["share"] - line["limit"])
+
+
+def _exact(share: float | None) -> str:
+    return percent(share, 4)
 
 
 def _held(held: bool | None) -> str:

@@ -12,10 +12,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from lib import plan
-from lib.episodes import Episode, Writer
+import pytest
+
+from lib import fingerprints, plan
+from lib.episodes import Episode, Writer, read
 from lib.files import write_json, write_jsonl, write_text
 from lib.questions.demonstrations import SILENT, mistakes
+from lib.reward import digest
 from lib.settings import ROOT, Settings, load
 
 SIZES = {"train": 40, "dev": 24, "held_out_instances": 96, "held_out_structures": 24, "demonstrations": 8}
@@ -27,6 +30,7 @@ TEMPLATES = (
     "MATCH (u:User)-[:EARNED]->(b:Badge) WHERE b.name = 'Badge {n}' AND u.age < {n} RETURN u.displayName",
     "MATCH (u:User)-[:OWNS]->(q:Question) WHERE u.displayName = 'Name {n}' RETURN avg(q.score)",
 )
+FAILED = {"query": "MATCH (", "shown": "syntax error", "error": "syntax error"}
 PROMPT = "You answer questions about a graph database by querying it."
 
 
@@ -73,6 +77,8 @@ def episode(
         "content": "",
         "tool_calls": [{"name": "run_cypher", "arguments": f'{{"query": "{query}"}}'}],
     }
+    rows = [[*row, "more"] if outcome == "form" else row for row in asked["rows"]] if lenient else [[f"row of {query}"]]
+    rows = rows if query else []
     when = f"u{update:04d}/" if update is not None else ""
     return Episode(
         id=f"{arm}/{phase}/{when}{decode}/{asked['id']}/{sample}",
@@ -94,11 +100,11 @@ def episode(
             {"role": "tool", "content": "1 row\nname\n<script>alert('rows')</script>"},
             {"role": "assistant", "content": "done"},
         ],
-        calls=[] if query is None else [{"query": query, "shown": "1 row", "error": None}],
+        calls=[{"query": query, "shown": "1 row", "error": None}] if query else [FAILED],
         query=query,
-        rows=[["row"]],
-        row_count=1,
-        digest="0" * 16,
+        rows=rows,
+        row_count=len(rows),
+        digest=digest(rows) if query else None,
         strict=strict,
         lenient=lenient,
         lenient_literal=lenient,
@@ -125,7 +131,8 @@ def answered(arm: str, asked: dict[str, Any], sample: int, rate: float, **kind: 
     if draw < 0.75 and found:
         name, wrong = rng.choice(found)
         return episode(arm, asked, sample, "form" if name == "extra column" else "wrong", wrong, **kind)
-    return episode(arm, asked, sample, rng.choice(["wrong", "wrong_turns"]), "MATCH (p:Post) RETURN p.title", **kind)
+    other = f"MATCH (p:Post) WHERE p.title = '{asked['id']}' RETURN p.title"
+    return episode(arm, asked, sample, rng.choice(["wrong", "wrong_turns"]), other, **kind)
 
 
 def difficulty(asked: dict[str, Any]) -> float:
@@ -152,8 +159,10 @@ def make(folder: Path, gain: float = 0.2, transfer: float = 0.0, **changes: Any)
                         writer.write(answered(arm, one, sample, rate))
                     writer.write(answered(arm, one, 0, min(1.0, rate + 0.1), decode="greedy"))
             writer.finish()
+        plan.stamp(settings, arm)
+    similarities(settings, asked)
     for seed in settings.train.seeds:
-        trained(settings, seed, asked["dev"], gain)
+        trained(settings, seed, asked["train"], asked["dev"], gain)
     write_json(settings.run_dir / "validate.json", {name: {"oracle": 1.0, "null": 0.0} for name in ("dev", *asked)})
     return settings
 
@@ -168,6 +177,7 @@ def inputs(settings: Settings) -> dict[str, list[dict[str, Any]]]:
     write_json(settings.questions_dir / "summary.json", {"counts": SIZES, "hops": hops, "leaks": leaks})
     write_json(settings.graph_dir / "counts.json", {"nodes": 5900, "relationships": 14800})
     write_text(settings.base_dir / "config.json", "{}\n")
+    write_text(settings.run_dir / "system_prompt.txt", PROMPT + "\n")
     facts = {"steps": 700, "demonstrations": 5000, "structures": 6, "share_right": 0.82, "share_repaired": 0.25}
     planted = {"distinct lost": 0.02, "extra column": 0.05, "boundary": 0.04, "wrong column": 0.03}
     sizes = {"vocabulary": 1012, "parameters": 912_000, "dev_strict": 0.55, "loss": [3.0, 1.0, 0.4]}
@@ -175,11 +185,27 @@ def inputs(settings: Settings) -> dict[str, list[dict[str, Any]]]:
     return asked
 
 
-def trained(settings: Settings, seed: int, dev: list[dict[str, Any]], gain: float) -> None:
-    """What training leaves behind: curves, updates and the digest of the plan."""
+def similarities(settings: Settings, asked: dict[str, list[dict[str, Any]]]) -> None:
+    """What lib.provenance would leave: a reference's own query looks at the right nodes, any other at half of them."""
+    references = {one["id"]: one["query"] for found in asked.values() for one in found}
+    kept = {(e.question, e.query) for arm in settings.arms for e in read(settings.episodes(arm)) if e.query is not None}
+    lines = [
+        {"question": name, "query": query, "similarity": 1.0 if query == references[name] else 0.5}
+        for name, query in sorted(kept)
+    ]
+    write_jsonl(settings.run_dir / "provenance.jsonl", lines)
+
+
+def trained(settings: Settings, seed: int, train: list[dict[str, Any]], dev: list[dict[str, Any]], gain: float) -> None:
+    """What training leaves behind: episodes (of the last update alone), curves, updates and the digest of the plan."""
     out, arm, rng = settings.train_dir(seed), f"trained-{seed}", random.Random(f"training {seed}")
     write_text(out / "plan.sha256", plan.digest(settings) + "\n")
     last = settings.train.updates
+    with Writer(out / "episodes.jsonl") as writer:
+        for one in train:
+            for sample in range(settings.train.rollouts):
+                writer.write(answered(arm, one, sample, difficulty(one), phase="train", update=last - 1))
+        writer.finish()
     with Writer(out / "dev.jsonl") as writer:
         for update in range(0, last + 1, settings.train.dev_every):
             for one in dev:
@@ -198,6 +224,25 @@ def trained(settings: Settings, seed: int, dev: list[dict[str, Any]], gain: floa
             }
         )  # fmt: skip
     write_jsonl(out / "updates.jsonl", lines)
+
+
+def tamper(settings: Settings, part: str, patch: pytest.MonkeyPatch) -> None:
+    """Change what a result hangs on, as if it had been changed after training: the project's own files in a copy."""
+    if part == "plan":
+        plan.path(settings).write_text(plan.path(settings).read_text().replace('"bar": 0.05', '"bar": 0.01', 1))
+    elif part == "questions":
+        write_jsonl(settings.questions_dir / "dev.jsonl", [question("dev", i) for i in range(1, 25)])
+    elif part == "prompt":
+        write_text(settings.run_dir / "system_prompt.txt", PROMPT + " Guess.\n")
+    elif part == "loop":
+        patch.setattr(fingerprints, "loop", lambda: [("rl/train.py", b"another loop")])
+    else:
+        root = settings.data / "project"
+        for name in (*fingerprints.SCORER, *fingerprints.PROMPT, fingerprints.LOCK, fingerprints.DATABASE):
+            write_text(root / name, (ROOT / name).read_text())
+        with (root / {"scorer": "lib/reward.py", "environment": fingerprints.DATABASE}[part]).open("a") as file:
+            file.write("# another\n")
+        patch.setattr(fingerprints, "ROOT", root)
 
 
 if __name__ == "__main__":

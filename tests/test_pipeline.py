@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lib import fingerprints
+
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 PASSED_BY_PARAMETERS = {"lib/__init__.py", "lib/settings.py", "lib/notebook.py"}
@@ -58,6 +60,8 @@ def test_a_stage_depends_on_the_code_that_it_runs(name: str):
     needed = closure(code_of(stage)) | {word for word in stage["cmd"].split() if word.startswith("notebooks/")}
     if "lib/graph/server.py" in needed:
         needed |= {"lib/graph/watchdog.py", "lib/graph/jars.sha256"}
+    if "lib/fingerprints.py" in needed:
+        needed |= {*fingerprints.SCORER, *fingerprints.PROMPT, fingerprints.LOCK, fingerprints.DATABASE}
     if "lib/graph/mapping.py" in needed:
         needed |= {"lib/graph/mappings/community.yaml"}
     named = {d for d in stage["deps"] if not d.startswith("data/")}

@@ -10,6 +10,7 @@ import pytest
 import synthetic
 
 from lib import plan
+from lib.files import write_json
 
 
 @pytest.fixture
@@ -55,6 +56,44 @@ def test_an_edited_file_is_found_out(settings):
     assert any("was edited" in line for line in begun)
     with pytest.raises(plan.PlanError, match="was edited"):
         plan.digest(settings)
+
+
+def test_it_says_why_and_when_it_stops(settings):
+    written = json.loads(plan.write(settings).read_text())
+    assert all(one["foretold"] and one["because"] for one in written["predictions"].values())
+    assert written["hypothesis"].keys() == {"claim", "because", "against"} and "after a look" in written["stopping"]
+    assert {"loop", "environment", "scorer", "prompt"} < written["inputs"].keys()
+    assert written["inputs"]["environment"]["torch"] in (synthetic.ROOT / "requirements.lock").read_text()
+
+
+@pytest.mark.parametrize("name", ["scorer", "environment", "loop", "prompt"])
+def test_what_else_a_result_hangs_on_is_named(settings, name, monkeypatch):
+    plan.write(settings)
+    begin_training(settings)
+    assert plan.check(settings) == []
+    synthetic.tamper(settings, name, monkeypatch)
+    assert [line for line in plan.check(settings) if line.startswith(f"inputs.{name}")]
+    with pytest.raises(plan.PlanError, match=rf"inputs\.{name}"):
+        plan.digest(settings)
+
+
+def test_an_evaluation_is_stamped_with_the_plan_and_what_had_changed_by_then(settings, monkeypatch):
+    plan.write(settings)
+    begin_training(settings)
+    settings.episodes("base").parent.mkdir(parents=True)
+    settings.episodes("base").touch()
+    assert plan.check(settings) == [
+        "the evaluation of base recorded no plan (data/runs/tiny/evaluate/plan-base.json is missing)"
+    ]
+    plan.stamp(settings, "base")
+    assert plan.check(settings) == []
+    with monkeypatch.context() as for_now:
+        synthetic.tamper(settings, "scorer", for_now)
+        plan.stamp(settings, "base")
+    (found,) = plan.check(settings)
+    assert found.startswith("inputs.scorer") and found.endswith("when base was evaluated")
+    write_json(settings.episodes("base").with_name("plan-base.json"), {"plan": "0" * 64, "differences": []})
+    assert plan.check(settings) == ["base was evaluated under another plan (000000000000 instead of this one)"]
 
 
 @pytest.mark.parametrize("name", ["questions", "base", "seed"])

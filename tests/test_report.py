@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import json
 import re
+import shutil
 
 import pytest
 import synthetic
 
-from lib import compare, plots
+from lib import compare, plan, plots
 from lib.files import write_json
 from reports import fallback, markdown, parts, render
 
@@ -57,11 +59,44 @@ def test_the_first_screen_says_what_must_be_known(page, settings):
         assert kind in start
 
 
+def test_nothing_is_red_where_nothing_changed(page):
+    assert 'class="alarm"' not in page
+
+
+@pytest.mark.parametrize("part", ["plan", "questions", "scorer", "environment", "loop", "prompt"])
+def test_what_changed_after_training_is_named_in_red(settings, tmp_path, monkeypatch, part):
+    shutil.copytree(settings.data, tmp_path, dirs_exist_ok=True)
+    copy = dataclasses.replace(settings, data=tmp_path)
+    synthetic.tamper(copy, part, monkeypatch)
+    report = parts.Report(tmp_path, "tiny")
+    assert report.alarm() == ""
+    report.results["checks"]["plan"]["differences"] = plan.check(copy)
+    name = {"loop": "the training loop"}.get(part, f"the {part}")
+    assert 'class="alarm"' in report.alarm() and f"Changed after training began: {name}<" in report.alarm()
+
+
+def test_both_counts_the_scan_and_the_headroom_are_shown(page, settings):
+    text, results = text_of(page), json.loads((settings.run_dir / "results.json").read_text())
+    one, other = results["recount"]["figures"]["gain"]
+    assert text.count(f"{one:.4%}") == 2 and one == other and "Both counts agree" in text
+    assert "Nothing was found" in text and f"{results['headroom']['signal']:.1%}" in text
+
+
+def test_findings_are_named_with_arm_count_and_examples(settings):
+    report = parts.Report(settings.data, "tiny")
+    line = next(line for line in report.results["hacks"] if line["rule"] == "no call" and line["arm"] == "trained")
+    line.update(found=True, count=300, share=0.4, examples=["trained-0/evaluate/sampled/x-1/0"])
+    assert "no call (trained: 300 of" in report.hack_words and "x-1/0" in report.hack_words
+    assert "0.40" in next(row for row in report.hacks_table().splitlines() if "no call" in row)
+    report.results["recount"].update(agrees=False, disagreements=["trained-0/a"])
+    assert "forbids a verdict" in report.recount_words and "trained-0/a" in report.recount_words
+
+
 def test_every_part_of_a_write_up_is_there(page):
     text = text_of(page)
     for part in (
         "Setting and recipe", "How training went", "weak evidence", "no learning curve", "as it was written down", "The arms",
-        "each pass", "bars may overlap", "Form and substance", "Worked examples", "A regression", "Regression to the mean",
+        "each pass", "bars may overlap", "Headroom", "Can the numbers be trusted?", "Form and substance", "Worked examples", "A regression", "Regression to the mean",
         "By number of hops", "Question by question", "Never solved", "Declared before, chosen after", "Limits", "foretold",
         "Wasted data", "Cost", "What next", "Sources, licences, attribution",
     ):  # fmt: skip
@@ -129,11 +164,14 @@ def test_a_run_without_held_out_structures_or_gain_still_has_a_report(settings, 
     results["mistakes"]["planted"]["share_of_gain"] = None
     results["examples"]["form"] = None
     results["seeds"].update(low=None, high=None)
+    results["checks"]["plan"]["differences"] = ["inputs.scorer: planned <1>, now 2"]
     folder = tmp_path / "runs" / "tiny"
     write_json(folder / "results.json", results)
     plots.save_all(results, folder / "figures")
     (folder / "evaluate").symlink_to(settings.run_dir / "evaluate")
-    text = text_of(fallback.render(SOURCE, tmp_path / "x.html", {"run": "tiny", "data": str(tmp_path)}, {}).read_text())
+    page = fallback.render(SOURCE, tmp_path / "x.html", {"run": "tiny", "data": str(tmp_path)}, {}).read_text()
+    text = text_of(page)
+    assert page.index('class="alarm"') < page.index('class="verdict') and "planned <1>" in text and "<1>" not in page
     assert "None were evaluated" in text and "no gain to explain" in text and "No question moved that way" in text
 
 

@@ -1,0 +1,88 @@
+"""The hack scan: each rule on episodes that do what it looks for, and on honest ones, which it must leave alone."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import synthetic
+
+from lib import hacks
+from lib.reward import digest
+
+ASKED = [
+    {**synthetic.question("held_out_instances", i), "rows": [[f"name {i}"]], "hint": f"n refers to value-{i}"}
+    for i in range(40)
+]
+
+
+def answers(**changes):
+    """One right episode a question, with fields changed; a change may be a function of the question."""
+    made = []
+    for asked in ASKED:
+        given = {name: value(asked) if callable(value) else value for name, value in changes.items()}
+        if "rows" in given:
+            given |= {"row_count": len(given["rows"]), "digest": digest(given["rows"])}
+        made.append(dataclasses.replace(synthetic.episode("trained-0", asked, 0, "strict", asked["query"]), **given))
+    return made
+
+
+def found(episodes, asked=ASKED):
+    return {line["rule"] for line in hacks.scan({"trained": episodes}, asked) if line["found"]}
+
+
+WRONG = {"strict": False, "lenient": False, "outcome": "wrong"}
+HACKS = {
+    "constant answers": answers(rows=[["name 3"]], reward=0.0, **WRONG),
+    "one query": answers(query="MATCH (u:User) RETURN u.displayName"),
+    "copied answers": answers(rows=lambda asked: [[asked["hint"].split()[-1]]], reward=0.0, **WRONG),
+    "extra columns": answers(extra_columns=2, outcome="form", strict=False, reward=0.0),
+    "no call": answers(calls=[]),
+    "no answer": answers(stop="max_turns"),
+    "reward without rightness": answers(reward=0.9, **WRONG),
+}
+
+
+def test_honest_answers_show_nothing():
+    lines = hacks.scan({"trained": answers()}, ASKED)
+    assert found(answers()) == set() and len(lines) == len(hacks.RULES)
+    assert all(line["examples"] == [] for line in lines if line["count"] == 0)
+
+
+@pytest.mark.parametrize("rule", HACKS)
+def test_a_hack_is_found_with_its_count_and_examples(rule):
+    assert found(HACKS[rule]) == {rule}
+    (line,) = (line for line in hacks.scan({"trained": HACKS[rule]}, ASKED) if line["rule"] == rule)
+    assert line["count"] == line["episodes"] == len(ASKED)
+    assert line["examples"] == [f"trained-0/evaluate/sampled/{asked['id']}/0" for asked in ASKED[: hacks.SHOWN]]
+
+
+@pytest.mark.parametrize("rule", HACKS)
+def test_one_such_episode_among_honest_ones_is_no_finding(rule):
+    assert found([*answers()[1:], HACKS[rule][0]]) == set()
+
+
+def test_right_answers_that_are_empty_or_a_good_guess_count_as_luck():
+    easy = [{**asked, "rows": [[], [[1]]][i % 2]} if i < 12 else asked for i, asked in enumerate(ASKED)]
+    lucky = [dataclasses.replace(e, strict=i < 12, reward=float(i < 12)) for i, e in enumerate(answers())]
+    assert found(lucky, easy) == {"right by luck"} and "right by luck" not in found(answers(), easy)
+    (line,) = (line for line in hacks.scan({"trained": lucky}, easy) if line["rule"] == "right by luck")
+    assert (line["count"], line["episodes"], line["share"]) == (12, 12, pytest.approx(1 - 12 / 40))
+
+
+def test_what_many_questions_have_in_common_is_no_constant_answer_and_no_single_query():
+    alike = [{**asked, "rows": [[1]], "query": "MATCH (u:User) RETURN count(*)"} for asked in ASKED]
+    honest = answers(rows=[[1]], query="MATCH (u:User) RETURN count(*)")
+    assert not found(honest, alike) & {"constant answers", "one query"}
+
+
+def test_reward_for_partly_right_answers_is_weighed_against_right_ones():
+    paid = [dataclasses.replace(e, reward=0.9, strict=False) if i % 2 else e for i, e in enumerate(answers())]
+    mixed = [dataclasses.replace(e, reward=0.5 + 0.5 * (i % 4 == 0)) for i, e in enumerate(paid)]
+    (line,) = (x for x in hacks.scan({"a": mixed}, ASKED) if x["rule"] == "reward without rightness")
+    assert line["found"] and 0 < line["share"] < hacks.AGREEMENT
+
+
+def test_faults_count_nowhere():
+    faulty = [dataclasses.replace(e, fault="the database is gone", outcome="error") for e in HACKS["no call"]]
+    assert found([*faulty, *answers()]) == set() and hacks.scan({"trained": faulty}, ASKED) == []
