@@ -30,6 +30,10 @@ FAULTY_MOST = 0.02  # share of episodes lost to faults outside the model, above 
 STRUCTURE_CORRELATION = 0.1  # assumed likeness of gains within a structure, for the power calculation alone
 WANTED_POWER = 0.8
 
+METHOD = (
+    "paired bootstrap over questions, resampled by structure, percentile interval widened for the number of structures by "
+    "Student's t (Hesterberg 2015)"
+)
 FEW_STRUCTURES = (
     f"of fewer than {FEW_CLUSTERS} structures, the outer ends of that interval and of the one over questions"
 )
@@ -167,7 +171,7 @@ def make(settings: Settings) -> dict[str, Any]:
             "samples": settings.evaluate.samples,
             "temperature": settings.evaluate.temperature,
             "seeds": "pooled",
-            "method": "paired bootstrap over questions, resampled by structure, percentile interval",
+            "method": METHOD,
             "few_structures": FEW_STRUCTURES,
             "bar": test.bar,
             "confidence": test.confidence,

@@ -132,17 +132,12 @@ class Report:
         return table(["arm", *(WORDS[name] for name in OUTCOMES), "lost to faults"], rows)
 
     def reach_table(self) -> str:
-        reach = self.results["reach"]
+        arms = ("base", "control", "trained")
         rows = [
-            [
-                row["k"],
-                *(percent(reach[arm][i][key]) for key in ("any", "all") for arm in ("base", "control", "trained")),
-            ]
-            for i, row in enumerate(reach["control"])
+            [found[0]["k"], *(_reached(one, key) for key in ("any", "all") for one in found)]
+            for found in zip(*(self.results["reach"][arm] for arm in arms), strict=False)
         ]
-        return table(
-            ["k", *(f"{word} right, {arm}" for word in ("any", "all") for arm in ("base", "control", "trained"))], rows
-        )
+        return table(["k", *(f"{word} right, {arm}" for word in ("any", "all") for arm in arms)], rows)
 
     def groups_table(self) -> str:
         rows = []
@@ -342,6 +337,12 @@ class Report:
         )
 
     @property
+    def crossed_words(self) -> str:
+        """Why the interval over trainings and questions may cover less than it says."""
+        found = self.results["crossed"]["warnings"]
+        return f" (which may cover less than it says: {'; '.join(found)})" if found else ""
+
+    @property
     def transfer_words(self) -> str:
         one = self.transfer
         if one is None:
@@ -403,6 +404,10 @@ def _held(held: bool | None) -> str:
 def _contrast_cells(one: dict[str, Any]) -> list[Cell]:
     rates = [percent(one["before"]), percent(one["after"]), gain(one)]
     return [one["questions"], one["structures"], *rates, one["up"], one["down"]]
+
+
+def _reached(row: dict[str, Any], key: str) -> str:
+    return rate({"rate": row[key], "low": row[f"{key}_low"], "high": row[f"{key}_high"]})
 
 
 def _plain(value: Any) -> str:
