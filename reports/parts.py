@@ -93,6 +93,17 @@ class Report:
         ]
         return table(head, rows)
 
+    def power_table(self) -> str:
+        """What gains of several sizes would need, as the plan foresaw."""
+        found = self.plan["power"]["needs"]
+        counts = ("questions", "samples", "seeds", "questions_without_bar")
+        rows = [
+            [points(one["gain"], sign=False), percent(one["chance"], 0), *(one[what] or "–" for what in counts)]
+            for one in found
+        ]
+        head = ["true gain, points", "chance", "questions", "or samples", "or trainings", "questions, without a bar"]
+        return table(head, rows)
+
     def arms_table(self, name: str = plan.FIRST_SET) -> str:
         """Rates by arm with intervals, each pass beside them."""
         found = self.results["arms"][name]
@@ -334,6 +345,16 @@ class Report:
             "equal within the margin"
             if self.results["equivalence"]["holds"]
             else "not shown to be equal within the margin"
+        )
+
+    @property
+    def power_words(self) -> str:
+        smallest, wanted = self.plan["power"]["smallest_gain"], percent(self.plan["power"]["wanted"], 0)
+        if smallest is None:
+            return f"no true gain was found with which this test ends in success in {wanted} of cases"
+        return (
+            f"the smallest true gain with which this test ends in success in {wanted} of cases was put at "
+            f"{points(smallest, sign=False)} points"
         )
 
     @property

@@ -27,6 +27,7 @@ TEMPLATES = (
     "MATCH (u:User)-[:EARNED]->(b:Badge) WHERE b.name = 'Badge {n}' AND u.age < {n} RETURN u.displayName",
     "MATCH (u:User)-[:OWNS]->(q:Question) WHERE u.displayName = 'Name {n}' RETURN avg(q.score)",
 )
+DEV_COUNTS = [{"right": r, "samples": 2, "questions": n} for r, n in ((0, 7), (1, 8), (2, 9))]
 PROMPT = "You answer questions about a graph database by querying it."
 
 
@@ -170,7 +171,13 @@ def inputs(settings: Settings) -> dict[str, list[dict[str, Any]]]:
     write_text(settings.base_dir / "config.json", "{}\n")
     facts = {"steps": 700, "demonstrations": 5000, "structures": 6, "share_right": 0.82, "share_repaired": 0.25}
     planted = {"distinct lost": 0.02, "extra column": 0.05, "boundary": 0.04, "wrong column": 0.03}
-    sizes = {"vocabulary": 1012, "parameters": 912_000, "dev_strict": 0.55, "loss": [3.0, 1.0, 0.4]}
+    sizes = {
+        "vocabulary": 1012,
+        "parameters": 912_000,
+        "dev_strict": 0.54,
+        "dev_counts": DEV_COUNTS,
+        "loss": [3.0, 1.0, 0.4],
+    }
     write_json(settings.run_dir / "base.json", {**facts, "mistakes": planted, "first_mistakes": planted, **sizes})
     return asked
 
