@@ -152,7 +152,7 @@ def difference(before: np.ndarray, after: np.ndarray, clusters: Sequence[str], t
     clustered = bootstrap.paired(
         before, after, list(clusters), test.resamples, test.seed, test.confidence, widened=True
     )
-    single = bootstrap.paired(before, after, None, test.resamples, test.seed, test.confidence)
+    single = bootstrap.paired(before, after, None, test.resamples, test.seed, test.confidence, widened=True)
     few = clustered.units < bootstrap.FEW_CLUSTERS
     return {
         "questions": len(before),
@@ -279,7 +279,7 @@ def equivalence(before: Arm, after: Arm, margin: float, test: Method) -> dict[st
     clusters, alpha = structures(after, questions), 1 - test.confidence
     found = [bootstrap.equivalence(left, right, margin, clusters, test.resamples, test.seed, alpha, widened=True)]
     if len(set(clusters)) < bootstrap.FEW_CLUSTERS:
-        found.append(bootstrap.equivalence(left, right, margin, None, test.resamples, test.seed, alpha))
+        found.append(bootstrap.equivalence(left, right, margin, None, test.resamples, test.seed, alpha, widened=True))
     return {
         "delta": found[0].delta,
         "low": min(one.low for one in found),

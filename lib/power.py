@@ -115,20 +115,32 @@ def error(rates: ArrayLike, gain: float, design: Design) -> float:
     return math.sqrt(variance / design.questions + between / (design.structures or 1))
 
 
+def _asymmetry(rates: ArrayLike, gain: float, design: Design) -> float:
+    """Third central moment of the measured gain, from those of the binomials and of the true gain between questions."""
+    before, after = np.asarray(rates, float), moved(rates, gain)
+    drawn, more = design.samples, design.samples * design.seeds
+    third = after * (1 - after) * (1 - 2 * after) / more**2 - before * (1 - before) * (1 - 2 * before) / drawn**2
+    variance = before * (1 - before) / drawn + after * (1 - after) / more
+    true = after - before - gain
+    return float(np.mean(third + 3 * variance * true + true**3)) / design.questions**2
+
+
 def chance(rates: ArrayLike, gain: float, design: Design) -> float:
     """Probability of success if the true gain is `gain`: an interval above zero, and a measured gain of the bar.
 
-    The interval's lower end lies Student's t times the error below the measured gain, with as many degrees of freedom as
-    structures (or questions) less one.
+    The interval's lower end lies t errors below the measured gain, by Student's t with as many degrees of freedom as
+    structures (or questions) less one. Its error is estimated from the same changes: where these are skewed, gain and error
+    go together, and the lower end has the variance error**2 - t * third moment / error.
     """
     units = design.structures or design.questions
     if units < 2:
         return 0.0
-    width = error(rates, gain, design)
-    least = max(design.bar, float(stats.t.ppf((1 + design.confidence) / 2, units - 1)) * width)
-    return float(
-        stats.norm.cdf((gain - least) / max(math.hypot(width, design.spread / math.sqrt(design.seeds)), 1e-12))
-    )
+    width, between = error(rates, gain, design), design.spread / math.sqrt(design.seeds)
+    t = float(stats.t.ppf((1 + design.confidence) / 2, units - 1))
+    end = width * math.sqrt(max(0.25, 1 - t * _asymmetry(rates, gain, design) / max(width, 1e-12) ** 3))
+    above_zero = (gain - t * width) / max(math.hypot(end, between), 1e-12)
+    above_bar = (gain - design.bar) / max(math.hypot(width, between), 1e-12)
+    return float(stats.norm.cdf(min(above_zero, above_bar)))
 
 
 def smallest_gain(rates: ArrayLike, design: Design, wanted: float = WANTED) -> float | None:
