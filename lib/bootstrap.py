@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import fft, stats
+from scipy import fft, special, stats
 
 Labels = Sequence[Any] | NDArray[Any]  # one per question
 
@@ -161,7 +161,7 @@ def _tail(confidence: float, sums: NDArray[Any], sizes: NDArray[np.int64], widen
     n = float(sizes.sum()) ** 2 / float((sizes**2).sum())
     kurtosis = float(np.mean(apart**4) / np.mean(apart**2) ** 2)
     freedom = 2 / (max(kurtosis - 3, 0.0) / n + 2 / (n - 1))
-    return float(stats.norm.cdf(-math.sqrt(n / (n - 1)) * stats.t.ppf((1 + confidence) / 2, freedom)))
+    return float(special.ndtr(-math.sqrt(n / (n - 1)) * special.stdtrit(freedom, (1 + confidence) / 2)))
 
 
 def _counted(number: int, thing: str) -> str:
