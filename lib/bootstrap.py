@@ -3,13 +3,15 @@
 Questions are what is drawn at random; the samples of one question belong together. So a question counts by its mean,
 arms are compared question by question, and intervals come from drawing questions anew (or whole clusters of them:
 questions of one structure are no independent draws). Where all differences are multiples of one step, as they are with
-0/1 scores and equally many samples, the bootstrap distribution is computed instead of simulated.
+0/1 scores and equally many samples, the bootstrap distribution is computed instead of simulated. docs/statistics.md says
+which method is used when, and how well each covers.
 
 Arrays of scores have the shape (questions, samples) or (questions,), values mostly between 0 and 1.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +27,8 @@ LONGEST = 1 << 22  # points of a distribution that is computed exactly
 CHUNK = 1 << 22  # draws held in memory at once
 FEW_CHANGES = 20  # questions; below, the percentile interval covers less than it says
 FEW_CLUSTERS = 20
+FEW_SEEDS = 3
+SUREST = 1 - 1e-6  # a confidence; beyond it the tails are of the size of rounding in the transform
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,16 @@ def paired(
     resamples: int = 10_000,
     seed: int = 0,
     confidence: float = 0.95,
+    widened: bool = False,
 ) -> Paired:
     """Paired percentile bootstrap of mean(b) - mean(a) (Efron and Tibshirani 1993, chapter 13).
 
     a, b: scores of the two arms on the same questions in the same order; their numbers of samples may differ.
     clusters: a label per question; whole clusters are drawn, and a draw's mean is over the questions in it.
     resamples, seed: used only where the distribution can't be computed. Same arguments, same result.
+    widened: take the percentiles further out, by as much as the plain ones are too narrow with n units (Hesterberg 2015,
+    "expanded percentile"): at the normal tail of sqrt(n / (n - 1)) * t, with Student's t for n - 1 degrees of freedom, or
+    fewer where few units make up most of the spread. It matters with few clusters and with few questions that change.
 
     Computed exactly if the questions' differences are multiples of 1/240 or coarser, for independent questions and for
     clusters of equal sizes. Raises ValueError for missing scores, and for arms or clusters of other lengths.
@@ -78,10 +86,10 @@ def paired(
         raise ValueError(f"a has {len(before)} questions, b has {len(after)}: pass the ones that both arms answered")
     change = after - before
     up, down = int(np.sum(change > 1e-9)), int(np.sum(change < -1e-9))
-    found = _bootstrap(change, clusters, resamples, seed, confidence)
+    found = _bootstrap(change, clusters, resamples, seed, confidence, widened)
     warnings = found.warnings
     if up + down < FEW_CHANGES:
-        warnings += (f"only {up + down} questions changed",)
+        warnings += (f"only {_counted(up + down, 'question')} changed",)
     same = len(change) - up - down
     return Paired(found.mean, found.low, found.high, up, down, same, confidence, found.method, found.units, warnings)
 
@@ -92,13 +100,14 @@ def mean(
     resamples: int = 10_000,
     seed: int = 0,
     confidence: float = 0.95,
+    widened: bool = False,
 ) -> Interval:
     """One arm's mean with the same bootstrap over questions or clusters; arguments as in `paired`.
 
     Intervals of two arms may overlap while that of their paired difference excludes zero: most of an arm's spread is
     that between questions, which the pairing removes.
     """
-    return _bootstrap(_per_question(scores, "scores"), clusters, resamples, seed, confidence)
+    return _bootstrap(_per_question(scores, "scores"), clusters, resamples, seed, confidence, widened)
 
 
 def _per_question(scores: ArrayLike, name: str) -> NDArray[np.float64]:
@@ -113,29 +122,76 @@ def _per_question(scores: ArrayLike, name: str) -> NDArray[np.float64]:
 
 
 def _bootstrap(
-    values: NDArray[np.float64], clusters: Labels | None, resamples: int, seed: int, confidence: float
+    values: NDArray[np.float64],
+    clusters: Labels | None,
+    resamples: int,
+    seed: int,
+    confidence: float,
+    widened: bool,
 ) -> Interval:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}: need a share between 0 and 1, such as 0.95")
-    lattice = _lattice(values)
+    _confident(confidence)
+    sums, sizes, scale = _units(values, clusters)
+    few = clusters is not None and len(sums) < FEW_CLUSTERS
+    warnings = (f"only {_counted(len(sums), 'cluster')}",) if few else ()
+    centre, tail = float(sums.sum()) / (scale or 1) / len(values), _tail(confidence, sums, sizes, widened)
+    if scale and sizes.min() == sizes.max() and len(sums) * np.ptp(sums) < LONGEST:
+        low, high = (end / scale / len(values) for end in _exact_ends(sums, tail))
+        return Interval(centre, low, high, confidence, "exact", len(sums), warnings)
+    if resamples * (1 - confidence) < 2:
+        raise ValueError(f"resamples is {resamples}: too few for an interval at {confidence}, 10,000 are usual")
+    low, high = np.quantile(_resampled(sums, sizes, resamples, seed) / (scale or 1), [tail, 1 - tail])
+    return Interval(centre, float(low), float(high), confidence, "resampled", len(sums), warnings)
+
+
+def _confident(confidence: float) -> None:
+    if not 0 < confidence <= SUREST:
+        raise ValueError(f"confidence is {confidence}: need a share between 0 and {SUREST}, such as 0.95")
+
+
+def _tail(confidence: float, sums: NDArray[Any], sizes: NDArray[np.int64], widened: bool) -> float:
+    """Probability left out at either end; see `paired`. Where nothing differs, there is nothing to widen.
+
+    Degrees of freedom of the variance by Satterthwaite (1946): with the kurtosis k of the units, a sample variance has the
+    relative variance (k - 3) / n + 2 / (n - 1). Clusters of unequal sizes count as n = sum(sizes)**2 / sum(sizes**2) (Kish
+    1965).
+    """
+    apart = sums - sizes * (sums.sum() / sizes.sum())
+    if not widened or not np.abs(apart).max() > 1e-9:
+        return (1 - confidence) / 2
+    n = float(sizes.sum()) ** 2 / float((sizes**2).sum())
+    kurtosis = float(np.mean(apart**4) / np.mean(apart**2) ** 2)
+    freedom = 2 / (max(kurtosis - 3, 0.0) / n + 2 / (n - 1))
+    return float(special.ndtr(-math.sqrt(n / (n - 1)) * special.stdtrit(freedom, (1 + confidence) / 2)))
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def _units(values: NDArray[np.float64], clusters: Labels | None) -> tuple[NDArray[Any], NDArray[np.int64], int | None]:
+    """What is drawn: sums and sizes of the clusters (or of questions), and the lattice's scale, None where there is none.
+
+    On a lattice the sums are whole numbers, in units of 1 / scale. In ascending order, so that neither the questions'
+    order nor the clusters' names decide which is drawn.
+    """
+    points = _lattice(values)
     sums: NDArray[Any]
-    sums, scale = (values, 1) if lattice is None else lattice  # in units of 1 / scale
+    sums, scale = (values, None) if points is None else points
     sizes = np.ones(len(values), dtype=np.int64)
-    warnings: tuple[str, ...] = ()
     if clusters is not None:
-        if len(clusters) != len(values):
-            raise ValueError(f"{len(clusters)} cluster labels for {len(values)} questions: need one each")
-        _, member = np.unique(np.asarray(clusters), return_inverse=True)
+        member = _members(clusters, len(values))
         sizes = np.bincount(member)
         sums = np.bincount(member, weights=sums).astype(sums.dtype)  # lattice points stay whole: far below 2**53
-        if len(sizes) < FEW_CLUSTERS:
-            warnings = (f"only {len(sizes)} clusters",)
-    centre, tail = float(sums.sum()) / scale / len(values), (1 - confidence) / 2
-    if lattice is not None and sizes.min() == sizes.max() and len(sums) * np.ptp(sums) < LONGEST:
-        low, high = (end / scale / len(values) for end in _exact_ends(sums, tail))
-        return Interval(centre, low, high, confidence, "exact", len(sizes), warnings)
-    low, high = np.quantile(_resampled(sums, sizes, resamples, seed) / scale, [tail, 1 - tail])
-    return Interval(centre, float(low), float(high), confidence, "resampled", len(sizes), warnings)
+    order = np.lexsort((sizes, sums))
+    return sums[order], sizes[order], scale
+
+
+def _members(clusters: Labels, questions: int) -> NDArray[np.int64]:
+    """Each question's cluster as a number. Labels are compared as they are: 1 isn't "1"."""
+    if len(clusters) != questions:
+        raise ValueError(f"{len(clusters)} cluster labels for {questions} questions: need one each")
+    numbers: dict[Any, int] = {}
+    return np.array([numbers.setdefault(label, len(numbers)) for label in clusters])
 
 
 def _lattice(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], int] | None:
@@ -187,13 +243,95 @@ def wilson(right: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
 def t_interval(gains: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
     """Interval of the mean gain over trainings, Student's t with len(gains) - 1 degrees of freedom.
 
-    gains: one per seed. Few seeds can't be resampled: a bootstrap of two or three covers 82 to 89%. Raises ValueError
-    for fewer than two, of whose spread nothing is known.
+    gains: one per seed. Few seeds can't be resampled: a bootstrap of two or three covers 82 to 89%. It takes the
+    questions as they are: that others could have been asked is left out, see `crossed`. Raises ValueError for fewer than
+    two, of whose spread nothing is known, and for missing ones.
     """
+    _confident(confidence)
     if len(gains) < 2:
-        raise ValueError(f"{len(gains)} gain: an interval over seeds needs two at least")
+        raise ValueError(f"{_counted(len(gains), 'gain')}: an interval over seeds needs two at least")
+    if not np.isfinite(gains).all():
+        raise ValueError(f"gains are {list(gains)}: leave out the seeds that have none")
     half = float(stats.t.ppf((1 + confidence) / 2, len(gains) - 1) * stats.sem(gains))
     return float(np.mean(gains)) - half, float(np.mean(gains)) + half
+
+
+def crossed(changes: ArrayLike, clusters: Labels | None = None, confidence: float = 0.95) -> Interval:
+    """Interval of the mean gain over trainings *and* questions, both taken as drawn from many, every question meeting
+    every training.
+
+    changes: per question and training the change of the question's mean, shape (questions, trainings). clusters as in
+    `paired`; `units` are the trainings. From the mean squares of trainings (T), questions (Q) and both (R), the variance
+    of the mean of q questions and t trainings is (T + max(Q - R, 0)) / (q t), with Hillis's (2007) degrees of freedom,
+    (T + max(Q - R, 0))**2 / (T**2 / (t - 1)); the analysis in which several readers judge the same cases. Clusters of
+    unequal sizes enter by their linearised means. Raises ValueError for fewer than two trainings or clusters.
+    """
+    _confident(confidence)
+    values = np.asarray(changes, dtype=float)
+    if values.ndim != 2 or min(values.shape) < 2 or not np.isfinite(values).all():
+        raise ValueError(
+            f"changes have the shape {values.shape}: need two questions and trainings at least, none missing"
+        )
+    member = _members(range(len(values)) if clusters is None else clusters, len(values))
+    sizes, centre = np.bincount(member), values.mean(axis=0)
+    if len(sizes) < 2:
+        raise ValueError("1 cluster: of the spread between clusters nothing is known")
+    sums = np.array([np.bincount(member, weights=column) for column in (values - centre).T]).T
+    cases = centre + sums * len(sizes) / len(values)  # for clusters of one question: the values themselves
+    q, t = cases.shape
+    by_question, by_training, mean = cases.mean(axis=1), cases.mean(axis=0), float(cases.mean())
+    rest = cases - by_question[:, None] - by_training + mean
+    trainings = q * float(by_training.var(ddof=1))
+    questions = t * float(by_question.var(ddof=1)) - float((rest**2).sum()) / ((q - 1) * (t - 1))
+    variance = trainings + max(questions, 0.0)
+    freedom = (t - 1) * (variance / trainings) ** 2 if trainings > 1e-12 * variance else np.inf
+    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(variance / (q * t))
+    warnings = (f"only {t} trainings",) if t < FEW_SEEDS else ()
+    return Interval(mean, mean - half, mean + half, confidence, "two-way", t, warnings)
+
+
+@dataclass(frozen=True)
+class SignFlip:
+    """Two-sided p-value; `method` is "exact" (computed) or "resampled", `units` those that could be flipped."""
+
+    p: float
+    method: str
+    units: int
+
+
+def sign_flip(
+    a: ArrayLike, b: ArrayLike, clusters: Labels | None = None, resamples: int = 10_000, seed: int = 0
+) -> SignFlip:
+    """Paired sign-flip test of no difference (Fisher 1935, section 21): were the arms alike, each question's (or whole
+    cluster's) change could as well have the other sign; p is the share of all choices of signs whose sum is as far from
+    zero as the one found.
+
+    A check beside the interval that rests on other grounds. Computed exactly for changes on a lattice, where the sum's
+    distribution has the transform prod(cos(f * change)); else by `resamples` choices of signs, the found one counted in
+    (Phipson and Smyth 2010). Arguments and errors as in `paired`.
+    """
+    before, after = _per_question(a, "a"), _per_question(b, "b")
+    if len(before) != len(after):
+        raise ValueError(f"a has {len(before)} questions, b has {len(after)}: pass the ones that both arms answered")
+    sums, _, scale = _units(after - before, clusters)
+    sums = sums[np.abs(sums) > 1e-9]
+    found = abs(sums.sum())
+    if not len(sums):
+        return SignFlip(1.0, "exact", 0)
+    sizes, counts = np.unique(np.abs(sums), return_counts=True)
+    if scale and (size := 2 * int(sizes @ counts) + 1) * len(sizes) < 8 * LONGEST:
+        frequency = 2 * np.pi * np.arange(size // 2 + 1) / size
+        transform = np.ones(len(frequency))
+        for step, count in zip(sizes, counts, strict=True):
+            transform *= np.cos(frequency * step) ** count
+        below = np.fft.irfft(transform, size)[: int(found)]  # at sums 0, 1, ... found - 1; the same on the other side
+        p = 1 - (2 * below.sum() - below[0]) if found else 1.0
+        return SignFlip(float(np.clip(p, 2.0 ** (1 - len(sums)), 1)), "exact", len(sums))
+    random, as_far = np.random.default_rng(seed), 0
+    for start in range(0, resamples, rows := max(1, CHUNK // len(sums))):
+        signs = random.integers(0, 2, size=(min(rows, resamples - start), len(sums))) * 2 - 1
+        as_far += int(np.sum(np.abs(signs @ sums) >= found - 1e-9))
+    return SignFlip((1 + as_far) / (1 + resamples), "resampled", len(sums))
 
 
 @dataclass(frozen=True)
@@ -215,10 +353,11 @@ def equivalence(
     resamples: int = 10_000,
     seed: int = 0,
     alpha: float = 0.05,
+    widened: bool = False,
 ) -> Equivalence:
     """Two one-sided tests at alpha (Schuirmann 1987): equivalent if the paired interval at 1 - 2 * alpha lies within the
     margin. That an interval includes zero shows nothing of the kind: with few questions it always does."""
-    found = paired(a, b, clusters, resamples, seed, 1 - 2 * alpha)
+    found = paired(a, b, clusters, resamples, seed, 1 - 2 * alpha, widened)
     return Equivalence(found.delta, found.low, found.high, margin, -margin < found.low and found.high < margin)
 
 
@@ -232,32 +371,49 @@ class McNemar:
 def mcnemar(a: ArrayLike, b: ArrayLike) -> McNemar:
     """Exact two-sided McNemar test for one sample per question: given that a question changed, up is as likely as down.
 
-    a, b: right or wrong, shape (questions,).
+    a, b: right or wrong, shape (questions,). Raises ValueError for anything else: a missing score isn't wrong.
     """
-    before, after = np.asarray(a, dtype=bool), np.asarray(b, dtype=bool)
-    if before.ndim != 1 or before.shape != after.shape:
-        raise ValueError(f"shapes {before.shape} and {after.shape}: need one sample of the same questions in both arms")
+    scores = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    if scores[0].ndim != 1 or scores[0].shape != scores[1].shape:
+        shapes = f"{scores[0].shape} and {scores[1].shape}"
+        raise ValueError(f"shapes {shapes}: need one sample of the same questions in both arms")
+    if not np.isin(scores, (0, 1)).all():
+        raise ValueError("scores other than 0 and 1: leave out what is missing, and use `paired` for means")
+    before, after = (found == 1 for found in scores)
     up, down = int(np.sum(after & ~before)), int(np.sum(before & ~after))
     return McNemar(up, down, float(stats.binomtest(up, up + down).pvalue) if up + down else 1.0)
 
 
 def pass_at_k(n: ArrayLike, right: ArrayLike, k: int) -> Any:
     """Chance that any of k samples is right, unbiased from `right` of n samples: 1 - C(n - right, k) / C(n, k)
-    (Chen et al. 2021). Arrays give arrays. ValueError unless right <= n and 1 <= k <= n."""
+    (Chen et al. 2021).
+
+    Arrays give arrays; `mean` and `paired` of them give intervals. Raises ValueError unless all are whole numbers with
+    0 <= right <= n and 1 <= k <= n.
+    """
     n, right = _samples(n, right, k)
-    return 1 - special.comb(n - right, k) / special.comb(n, k)
+    return 1 - _all_among(n - right, n, k)
 
 
 def pass_hat_k(n: ArrayLike, right: ArrayLike, k: int) -> Any:
     """pass^k, the chance that all of k samples are right: C(right, k) / C(n, k) (Yao et al. 2024); as `pass_at_k`."""
     n, right = _samples(n, right, k)
-    return special.comb(right, k) / special.comb(n, k)
+    return _all_among(right, n, k)
+
+
+def _all_among(chosen: NDArray, n: NDArray, k: int) -> Any:
+    """C(chosen, k) / C(n, k) factor by factor: the binomials themselves leave the floats from n = 1030 on."""
+    chance: Any = 1.0
+    for drawn in range(k):
+        chance = chance * np.maximum(chosen - drawn, 0) / (n - drawn)
+    return chance
 
 
 def _samples(n: ArrayLike, right: ArrayLike, k: int) -> tuple[NDArray, NDArray]:
     n, right = np.asarray(n), np.asarray(right)
-    if k < 1 or np.any(n < k) or np.any(right > n) or np.any(right < 0):
-        raise ValueError(f"k is {k}, n {n}, right {right}: need 1 <= k <= n and 0 <= right <= n")
+    whole = all(np.all(np.equal(np.mod(x, 1), 0)) for x in (n, right, k))
+    if not whole or k < 1 or np.any(n < k) or np.any(right > n) or np.any(right < 0):
+        raise ValueError(f"k is {k}, n {n}, right {right}: need whole numbers, 1 <= k <= n and 0 <= right <= n")
     return n, right
 
 
@@ -279,6 +435,8 @@ def flows(
     draws, so no single one turns into another: each of a question's samples before is paired with each after. Rows and
     columns add up to the arms' own shares, with every question counting the same.
     """
+    if not len(before) or not all(map(len, (*before, *after))):
+        raise ValueError("a question without samples, or none at all: leave out what wasn't answered in both arms")
     shares = [
         np.array([[list(samples).count(outcome) / len(samples) for outcome in outcomes] for samples in arm])
         for arm in (before, after)
@@ -303,9 +461,8 @@ def groups(formed_on: ArrayLike, arms: Mapping[str, ArrayLike]) -> dict[str, dic
     """Questions that one arm never, sometimes or always answered, and each arm's mean on them.
 
     Returns per group `questions`, `mean` by arm (None for an empty group) and `above_zero`: questions that the arm
-    answered at all. Form the
-    groups on one arm and measure them on another that is no better (control on base's groups, and the reverse): what
-    moves there is regression to the mean, and only what moves beyond it is a gain.
+    answered at all. Form the groups on one arm and measure them on another that is no better (control on base's groups,
+    and the reverse): what moves there is regression to the mean, and only what moves beyond it is a gain.
     """
     formed = _per_question(formed_on, "formed_on")
     members = {"never": formed <= 0, "sometimes": (formed > 0) & (formed < 1), "always": formed >= 1}
@@ -314,12 +471,16 @@ def groups(formed_on: ArrayLike, arms: Mapping[str, ArrayLike]) -> dict[str, dic
 
 def by_label(labels: Labels, arms: Mapping[str, ArrayLike]) -> dict[Any, dict[str, Any]]:
     """The same by a label of each question (its tier, its hops), in the order of the labels' first appearance."""
-    found = np.asarray(labels)
-    return {label: _measured(found == label, arms) for label in dict.fromkeys(labels)}
+    names = list(dict.fromkeys(labels))
+    member = _members(labels, len(labels))
+    return {name: _measured(member == number, arms) for number, name in enumerate(names)}
 
 
 def _measured(chosen: NDArray[np.bool_], arms: Mapping[str, ArrayLike]) -> dict[str, Any]:
-    means = {name: _per_question(scores, name)[chosen] for name, scores in arms.items()}
+    found = {name: _per_question(scores, name) for name, scores in arms.items()}
+    if unlike := [f"{name} has {len(values)}" for name, values in found.items() if len(values) != len(chosen)]:
+        raise ValueError(f"groups of {len(chosen)} questions, but {', '.join(unlike)}: pass the same questions")
+    means = {name: values[chosen] for name, values in found.items()}
     return {
         "questions": int(chosen.sum()),
         "mean": {name: float(values.mean()) if len(values) else None for name, values in means.items()},

@@ -26,7 +26,7 @@ from transformers import AutoModelForCausalLM
 
 from lib import graph, loop, tiny
 from lib.backends import local
-from lib.evaluate import dev_rate, renderer_for
+from lib.evaluate import dev_counts, renderer_for
 from lib.files import read_jsonl, write_json, write_jsonl, write_text
 from lib.graph import server
 from lib.graph.query import QueryError, Reader, Rows
@@ -58,7 +58,9 @@ def cold_start(settings: Settings) -> dict[str, Any]:
         _initial_model(start, lessons, settings)
         _export(_supervise(start, lessons, work, settings), work, settings.base_dir)
         facts = _facts(lessons, work, settings)
-        facts["dev_strict"] = loop.run(dev_rate(settings, uri))
+        facts["dev_counts"] = loop.run(dev_counts(settings, uri))
+    answers = sum(row["samples"] * row["questions"] for row in facts["dev_counts"])
+    facts["dev_strict"] = sum(row["right"] * row["questions"] for row in facts["dev_counts"]) / answers
     write_json(settings.run_dir / "base.json", facts)
     write_text(settings.run_dir / "system_prompt.txt", _system(renderer_for(settings), settings))
     shutil.rmtree(work)

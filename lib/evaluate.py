@@ -7,6 +7,7 @@ import asyncio
 import json
 import shutil
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -167,8 +168,9 @@ async def arm_client(settings: Settings, arm: str, work: Path) -> tinker.Samplin
     return await tinker.ServiceClient().create_sampling_client_async(model_path=saved.path)
 
 
-async def dev_rate(settings: Settings, uri: str) -> float:
-    """The base model's share of strictly right answers on the dev questions, at the set temperature."""
+async def dev_counts(settings: Settings, uri: str) -> list[dict[str, int]]:
+    """How many of the dev questions the base model had strictly right in `right` of `samples` draws at the set temperature;
+    a pilot, by which the plan says what the test can see."""
     kept: list[Episode] = []
     with local.serving(settings.data / "work" / settings.run / "dev", SAMPLER_SEED):
         client = await tinker.ServiceClient().create_sampling_client_async(base_model=str(settings.base_dir))
@@ -185,7 +187,9 @@ async def dev_rate(settings: Settings, uri: str) -> float:
                 kept.append,
                 what="base, dev",
             )
-    return sum(e.strict for e in kept) / len(kept)
+    drawn, right = Counter(e.question for e in kept), Counter(e.question for e in kept if e.strict)
+    found = Counter((right[question], samples) for question, samples in drawn.items())
+    return [{"right": r, "samples": n, "questions": questions} for (r, n), questions in sorted(found.items())]
 
 
 class Scripted(TokenCompleter):

@@ -16,6 +16,7 @@ from lib import bootstrap, episodes
 from lib.episodes import Episode
 
 OUTCOMES = tuple(outcome for outcome in episodes.OUTCOMES if outcome != "error")
+WIDE_SPREAD = 0.02  # between trainings; beyond it an interval over few of them covers less than it says
 SCORES = ("strict", "lenient", "lenient_literal", "f1")
 
 
@@ -89,7 +90,7 @@ def summary(arm: Arm, test: Method) -> dict[str, Any]:
     for score in SCORES:
         found = arm.scores(questions, score)
         rate = bootstrap.mean(
-            per_question(found), structures(arm, questions), test.resamples, test.seed, test.confidence
+            per_question(found), structures(arm, questions), test.resamples, test.seed, test.confidence, widened=True
         )
         out[score] = {"rate": rate.mean, "low": rate.low, "high": rate.high}
         if score != "f1":
@@ -125,8 +126,9 @@ def contrast(
 ) -> dict[str, Any]:
     """Paired difference after - before of a score's mean.
 
-    low, high: bootstrap by structure (the test's interval); by_question: the interval over questions as if they were
-    independent draws; up, down, same: questions; left_out: questions without a usable episode in one of the arms.
+    low, high: bootstrap by structure, widened (the test's interval); by_question: the interval over questions as if they
+    were independent draws; sign_flip: p of that test by structure, a check on other grounds; up, down, same: questions;
+    left_out: questions without a usable episode in one of the arms.
     """
     both = shared(before, after)
     among = set(both if questions is None else questions)
@@ -151,8 +153,10 @@ def difference(before: np.ndarray, after: np.ndarray, clusters: Sequence[str], t
     complete = not (np.isnan(before).any() or np.isnan(after).any())
     if not complete:
         before, after = per_question(before), per_question(after)
-    clustered = bootstrap.paired(before, after, list(clusters), test.resamples, test.seed, test.confidence)
-    single = bootstrap.paired(before, after, None, test.resamples, test.seed, test.confidence)
+    clustered = bootstrap.paired(
+        before, after, list(clusters), test.resamples, test.seed, test.confidence, widened=True
+    )
+    single = bootstrap.paired(before, after, None, test.resamples, test.seed, test.confidence, widened=True)
     few = clustered.units < bootstrap.FEW_CLUSTERS
     return {
         "questions": len(before),
@@ -163,6 +167,7 @@ def difference(before: np.ndarray, after: np.ndarray, clusters: Sequence[str], t
         "low": min(clustered.low, single.low) if few else clustered.low,
         "high": max(clustered.high, single.high) if few else clustered.high,
         "by_question": [single.low, single.high],
+        "sign_flip": bootstrap.sign_flip(before, after, list(clusters), test.resamples, test.seed).p,
         "up": clustered.up,
         "down": clustered.down,
         "same": clustered.same,
@@ -192,16 +197,41 @@ def form_and_substance(flow: dict[str, dict[str, float]]) -> dict[str, float]:
     return {"gain": gain, "form_at_most": form, "substance_at_least": substance}
 
 
-def reach(arms: Sequence[Arm], samples: int) -> list[dict[str, Any]]:
-    """Unbiased pass@k (any of k right) and pass^k (all of k right) for k = 1..samples; several arms are averaged."""
-    counts = [(len(found), sum(e.strict for e in found)) for arm in arms for found in arm.by_question.values()]
-    n, right = np.array(counts).T
+def crossed(control: Arm, trained: Sequence[Arm], test: Method) -> dict[str, Any]:
+    """The strict gain's interval over trainings and structures both, as if others of either had been drawn; None where
+    there is one of them alone. See bootstrap.crossed. warnings: why it may cover less than it says."""
+    questions = shared(control, *trained)
+    before, *after = (per_question(arm.scores(questions, "strict")) for arm in (control, *trained))
+    changes, clusters = np.hstack(after) - before, structures(control, questions)
+    if len(trained) < 2 or len(set(clusters)) < 2:
+        return {"low": None, "high": None, "warnings": ["only 1 training or structure"]}
+    found = bootstrap.crossed(changes, clusters, test.confidence)
+    spread = float(changes.mean(axis=0).std(ddof=1))
+    wide = (f"trainings differ by {100 * spread:.1f} points (standard deviation)",) if spread > WIDE_SPREAD else ()
+    return {"low": found.low, "high": found.high, "warnings": [*found.warnings, *wide]}
+
+
+def reach(arms: Sequence[Arm], samples: int, test: Method) -> list[dict[str, Any]]:
+    """Unbiased pass@k (any of k right) and pass^k (all of k right) for k = 1..samples, with intervals by structure.
+
+    A question counts by its mean over the arms (the seeds of one, say). Where faults left it fewer than k samples in one of
+    them, it is left out of that k; a k without any question is left out.
+    """
+    questions = shared(*arms)
+    counts = [[(len(arm.by_question[q]), sum(e.strict for e in arm.by_question[q])) for arm in arms] for q in questions]
+    n, right = np.moveaxis(np.array(counts), -1, 0)
+    clusters = np.array(structures(arms[0], questions))
     rows = []
     for k in range(1, samples + 1):
-        enough = n >= k  # a question that lost samples to faults has no pass@k for the largest k
-        any_right = bootstrap.pass_at_k(n[enough], right[enough], k)
-        all_right = bootstrap.pass_hat_k(n[enough], right[enough], k)
-        rows.append({"k": k, "any": mean(any_right), "all": mean(all_right)})
+        enough = n.min(axis=1) >= k  # a question that lost samples to faults has no pass@k for the largest k
+        if not enough.any():
+            break
+        row: dict[str, Any] = {"k": k}
+        for name, chance in (("any", bootstrap.pass_at_k), ("all", bootstrap.pass_hat_k)):
+            each = chance(n[enough], right[enough], k)
+            found = bootstrap.mean(each, clusters[enough], test.resamples, test.seed, test.confidence, widened=True)
+            row |= {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+        rows.append(row)
     return rows
 
 
@@ -251,9 +281,9 @@ def equivalence(before: Arm, after: Arm, margin: float, test: Method) -> dict[st
     questions = shared(before, after)
     left, right = (per_question(arm.scores(questions, "strict")) for arm in (before, after))
     clusters, alpha = structures(after, questions), 1 - test.confidence
-    found = [bootstrap.equivalence(left, right, margin, clusters, test.resamples, test.seed, alpha)]
+    found = [bootstrap.equivalence(left, right, margin, clusters, test.resamples, test.seed, alpha, widened=True)]
     if len(set(clusters)) < bootstrap.FEW_CLUSTERS:
-        found.append(bootstrap.equivalence(left, right, margin, None, test.resamples, test.seed, alpha))
+        found.append(bootstrap.equivalence(left, right, margin, None, test.resamples, test.seed, alpha, widened=True))
     return {
         "delta": found[0].delta,
         "low": min(one.low for one in found),

@@ -9,16 +9,13 @@ import argparse
 import dataclasses
 import hashlib
 import json
-import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
 
-from lib import fingerprints
+from lib import fingerprints, power
 from lib.bootstrap import FEW_CLUSTERS
 from lib.files import write_json
 from lib.settings import ROOT, SETS, Settings, SettingsError, load
@@ -28,9 +25,11 @@ FIRST_TEST = {"set": FIRST_SET, "score": "strict", "decode": "sampled", "contras
 SECOND_TEST = {**FIRST_TEST, "decode": "greedy"}
 QUESTION_FILES = ("train", "dev", *SETS, "demonstrations")
 FAULTY_MOST = 0.02  # share of episodes lost to faults outside the model, above which no success is claimed
-STRUCTURE_CORRELATION = 0.1  # assumed likeness of gains within a structure, for the power calculation alone
-WANTED_POWER = 0.8
 
+METHOD = (
+    "paired bootstrap over questions, resampled by structure, percentile interval widened by Student's t for as few "
+    "structures as there are (Hesterberg 2015)"
+)
 FEW_STRUCTURES = (
     f"of fewer than {FEW_CLUSTERS} structures, the outer ends of that interval and of the one over questions"
 )
@@ -207,7 +206,7 @@ def make(settings: Settings) -> dict[str, Any]:
             "samples": settings.evaluate.samples,
             "temperature": settings.evaluate.temperature,
             "seeds": "pooled",
-            "method": "paired bootstrap over questions, resampled by structure, percentile interval",
+            "method": METHOD,
             "few_structures": FEW_STRUCTURES,
             "bar": test.bar,
             "confidence": test.confidence,
@@ -252,35 +251,6 @@ def make(settings: Settings) -> dict[str, Any]:
     return plan
 
 
-def power(
-    rates: float | Sequence[float],
-    questions: int,
-    structures: int,
-    samples: int,
-    seeds: int = 1,
-    confidence: float = 0.95,
-    wanted: float = WANTED_POWER,
-    correlation: float = STRUCTURE_CORRELATION,
-    bar: float = 0.0,
-) -> float:
-    """Smallest true gain (0 to 1) with which the planned test ends in success with probability `wanted`.
-
-    rates: strict rates of the untrained model, one a question or only their mean. Success needs an interval above zero
-    and a measured gain of `bar`, so it is the larger of (z(1 - (1-confidence)/2) + z(wanted)) * se and bar + z(wanted) *
-    se. se = sqrt(v * deff / questions), with v = mean p(1-p) * (1/samples) * (1 + 1/seeds) the sampling variance of a
-    question's difference (control: `samples` draws, trained: that many in each seed), and deff = 1 + (m - 1) *
-    correlation Kish's design effect for m questions a structure. A mean alone bounds v from above (Jensen).
-
-    Left out: that the gain itself differs between structures and trainings, which makes the true interval wider.
-    """
-    p = np.atleast_1d(np.asarray(rates, float))
-    variance = float(np.mean(p * (1 - p))) / samples * (1 + 1 / seeds)
-    effect = 1 + (questions / structures - 1) * correlation
-    error = math.sqrt(variance * effect / questions)
-    above_zero = float((norm.ppf((1 + confidence) / 2) + norm.ppf(wanted)) * error)
-    return max(above_zero, bar + float(norm.ppf(wanted)) * error)
-
-
 def confident(confidence: float) -> None:
     """Raises PlanError where the confidence allows no two one-sided tests: their interval is at 2 * confidence - 1."""
     if confidence <= 0.5:
@@ -291,22 +261,19 @@ def confident(confidence: float) -> None:
 
 
 def _planned_power(settings: Settings, first: dict[str, Any]) -> dict[str, Any]:
+    """What the test can see, with the base model's dev questions as the pilot; see power.outlook."""
     file = settings.run_dir / "base.json"
     try:
-        rate = json.loads(file.read_text(encoding="utf-8"))["dev_strict"]
+        counts = json.loads(file.read_text(encoding="utf-8"))["dev_counts"]
     except FileNotFoundError:
         raise PlanError(f"{_name(settings, file)} is missing: make the base model (3_base) before the plan") from None
-    smallest = power(
-        rate, first["questions"], first["structures"], settings.evaluate.samples, len(settings.train.seeds),
-        settings.test.confidence, bar=settings.test.bar,
+    design = power.Design(
+        first["questions"], settings.evaluate.samples, len(settings.train.seeds), first["structures"],
+        settings.test.bar, settings.test.confidence,
     )  # fmt: skip
-    return {
-        "dev_strict": round(float(np.mean(rate)), 6),
-        "smallest_gain": round(smallest, 6),
-        "wanted": WANTED_POWER,
-        "correlation": STRUCTURE_CORRELATION,
-        "left_out": "that the gain itself may differ between structures and between trainings",
-    }
+    each = [row["questions"] for row in counts]
+    right, samples = (np.repeat([row[key] for row in counts], each) for key in ("right", "samples"))
+    return power.outlook(right, samples, design)
 
 
 def _fingerprints(settings: Settings) -> dict[str, Any]:

@@ -113,6 +113,17 @@ class Report:
         ]
         return table(head, rows)
 
+    def power_table(self) -> str:
+        """What gains of several sizes would need, as the plan foresaw."""
+        found = self.plan["power"]["needs"]
+        counts = ("questions", "samples", "seeds", "questions_without_bar")
+        rows = [
+            [points(one["gain"], sign=False), percent(one["chance"], 0), *(one[what] or "–" for what in counts)]
+            for one in found
+        ]
+        head = ["true gain, points", "chance", "questions", "or samples", "or trainings", "questions, without a bar"]
+        return table(head, rows)
+
     def arms_table(self, name: str = plan.FIRST_SET) -> str:
         """Rates by arm with intervals, each pass beside them."""
         found = self.results["arms"][name]
@@ -192,17 +203,12 @@ class Report:
         return table(["arm", "queries that ran", "queries an episode", "right nodes looked at"], rows)
 
     def reach_table(self) -> str:
-        reach = self.results["reach"]
+        arms = ("base", "control", "trained")
         rows = [
-            [
-                row["k"],
-                *(percent(reach[arm][i][key]) for key in ("any", "all") for arm in ("base", "control", "trained")),
-            ]
-            for i, row in enumerate(reach["control"])
+            [found[0]["k"], *(_reached(one, key) for key in ("any", "all") for one in found)]
+            for found in zip(*(self.results["reach"][arm] for arm in arms), strict=False)
         ]
-        return table(
-            ["k", *(f"{word} right, {arm}" for word in ("any", "all") for arm in ("base", "control", "trained"))], rows
-        )
+        return table(["k", *(f"{word} right, {arm}" for word in ("any", "all") for arm in arms)], rows)
 
     def groups_table(self) -> str:
         rows = []
@@ -412,6 +418,22 @@ class Report:
         )
 
     @property
+    def power_words(self) -> str:
+        smallest, wanted = self.plan["power"]["smallest_gain"], percent(self.plan["power"]["wanted"], 0)
+        if smallest is None:
+            return f"no true gain was found with which this test ends in success in {wanted} of cases"
+        return (
+            f"the smallest true gain with which this test ends in success in {wanted} of cases was put at "
+            f"{points(smallest, sign=False)} points"
+        )
+
+    @property
+    def crossed_words(self) -> str:
+        """Why the interval over trainings and questions may cover less than it says."""
+        found = self.results["crossed"]["warnings"]
+        return f" (which may cover less than it says: {'; '.join(found)})" if found else ""
+
+    @property
     def transfer_words(self) -> str:
         one = self.transfer
         if one is None:
@@ -530,6 +552,10 @@ def _held(held: bool | None) -> str:
 def _contrast_cells(one: dict[str, Any]) -> list[Cell]:
     rates = [percent(one["before"]), percent(one["after"]), gain(one)]
     return [one["questions"], one["structures"], *rates, one["up"], one["down"]]
+
+
+def _reached(row: dict[str, Any], key: str) -> str:
+    return rate({"rate": row[key], "low": row[f"{key}_low"], "high": row[f"{key}_high"]})
 
 
 def _plain(value: Any) -> str:

@@ -31,6 +31,7 @@ TEMPLATES = (
     "MATCH (u:User)-[:OWNS]->(q:Question) WHERE u.displayName = 'Name {n}' RETURN avg(q.score)",
 )
 FAILED = {"query": "MATCH (", "shown": "syntax error", "error": "syntax error"}
+DEV_COUNTS = [{"right": r, "samples": 2, "questions": n} for r, n in ((0, 7), (1, 8), (2, 9))]
 PROMPT = "You answer questions about a graph database by querying it."
 
 
@@ -180,7 +181,13 @@ def inputs(settings: Settings) -> dict[str, list[dict[str, Any]]]:
     write_text(settings.run_dir / "system_prompt.txt", PROMPT + "\n")
     facts = {"steps": 700, "demonstrations": 5000, "structures": 6, "share_right": 0.82, "share_repaired": 0.25}
     planted = {"distinct lost": 0.02, "extra column": 0.05, "boundary": 0.04, "wrong column": 0.03}
-    sizes = {"vocabulary": 1012, "parameters": 912_000, "dev_strict": 0.55, "loss": [3.0, 1.0, 0.4]}
+    sizes = {
+        "vocabulary": 1012,
+        "parameters": 912_000,
+        "dev_strict": 0.54,
+        "dev_counts": DEV_COUNTS,
+        "loss": [3.0, 1.0, 0.4],
+    }
     write_json(settings.run_dir / "base.json", {**facts, "mistakes": planted, "first_mistakes": planted, **sizes})
     return asked
 

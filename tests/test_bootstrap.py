@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import json
-import time
 from math import comb
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from statsmodels.formula.api import ols
+from statsmodels.regression.linear_model import OLS
+from statsmodels.stats.anova import anova_lm
 from statsmodels.stats.contingency_tables import mcnemar as reference_mcnemar
 from statsmodels.stats.proportion import proportion_confint
 
@@ -21,15 +21,6 @@ from lib.bootstrap import paired
 
 settings.register_profile("steady", deadline=None, derandomize=True)  # a busy machine is no failure
 settings.load_profile("steady")
-
-PUBLISHED = Path(__file__).parent.parent.parent / "shared" / "data" / "published" / "study_numbers.json"
-
-
-@pytest.fixture(scope="module")
-def published():
-    if not PUBLISHED.exists():
-        pytest.skip(f"the published study's numbers are not at {PUBLISHED}")
-    return json.loads(PUBLISHED.read_text())
 
 
 def arms(questions, gain=0.05, samples=4, seed=0, ties=False):
@@ -41,16 +32,6 @@ def arms(questions, gain=0.05, samples=4, seed=0, ties=False):
 
 
 # --- the paired interval
-
-
-def test_published_interval(published):
-    histogram = {float(change): n for change, n in published["change_against_pooled_untrained"].items()}
-    change = np.repeat(list(histogram), list(histogram.values()))
-    found = paired(np.zeros_like(change), change)
-    assert (found.method, found.units) == ("exact", published["n_questions"])
-    assert (round(found.delta, 4), round(found.low, 4), round(found.high, 4)) == (0.0679, 0.0383, 0.0974)
-    assert (found.up, found.down, found.same) == (80, 30, 76)
-    assert bootstrap.changes(np.zeros_like(change), change) == histogram
 
 
 def enumerated(values, clusters, tail):
@@ -89,16 +70,58 @@ def test_exchanging_the_arms_mirrors_the_interval():
 
 
 def test_agrees_with_scipy():
+    """Both ends are those of scipy's 200,000 resamples, as far as so many can tell: four standard errors of a share."""
     a, b = arms(186)
     found = paired(a, b)
     change = b.mean(1) - a.mean(1)
-    reference = stats.bootstrap((change,), np.mean, n_resamples=50_000, method="percentile", batch=2000, rng=0)
-    assert found.low == pytest.approx(reference.confidence_interval.low, abs=0.0015)
-    assert found.high == pytest.approx(reference.confidence_interval.high, abs=0.0015)
-    start = time.process_time()
-    for _ in range(20):
-        paired(a, b)
-    assert (time.process_time() - start) / 20 < 0.01
+    reference = stats.bootstrap((change,), np.mean, n_resamples=200_000, method="percentile", batch=2000, rng=0)
+    drawn, error = reference.bootstrap_distribution, 4 * np.sqrt(0.025 * 0.975 / 200_000)
+    assert np.mean(drawn < found.low - 1e-9) - error < 0.025 < np.mean(drawn < found.low + 1e-9) + error
+    assert np.mean(drawn > found.high + 1e-9) - error < 0.025 < np.mean(drawn > found.high - 1e-9) + error
+    step = 1 / 4 / 186
+    assert _ends(found) == pytest.approx(tuple(reference.confidence_interval), abs=step + 1e-9)
+
+
+@pytest.mark.parametrize(("units", "confidence"), [(8, 0.95), (24, 0.95), (186, 0.9)])
+def test_widened_percentiles_are_those_of_students_t(units, confidence):
+    """Of normal values the widened interval is the t-interval, and the plain one is too narrow by a known ratio."""
+    normal = stats.norm.ppf((np.arange(units) + 0.5) / units) + np.sqrt(2) * 1e-3  # on no lattice
+    nothing = np.zeros(units)
+    plain, wide = (paired(nothing, normal, None, 100_000, 0, confidence, widened) for widened in (False, True))
+    low, high = stats.t.interval(confidence, units - 1, normal.mean(), stats.sem(normal))
+    assert _ends(wide) == pytest.approx((low, high), abs=0.035 * (high - low))
+    ratio = stats.norm.ppf((1 + confidence) / 2) * np.sqrt(1 - 1 / units) / stats.t.ppf((1 + confidence) / 2, units - 1)
+    assert (plain.high - plain.low) / (wide.high - wide.low) == pytest.approx(ratio, rel=0.04)
+
+
+def test_one_unit_has_no_spread_to_widen():
+    alone = paired([0.0], [0.5], widened=True)
+    assert (alone.delta, *_ends(alone)) == (0.5, 0.5, 0.5)
+    two = paired([0.0, 0.0], [0.0, 0.5], widened=True)
+    assert _ends(two) == (0.0, 0.5)  # all that can be drawn
+
+
+LABELS = st.sampled_from([0, 1, "1", ("a", 1), ("a", 2), None])
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), LABELS), min_size=1, max_size=12), st.randoms())
+def test_order_of_questions_and_names_of_clusters_decide_nothing(rows, random):
+    def found(rows):
+        a, b, labels = zip(*rows, strict=True)
+        return paired(np.array(a) / 4, np.array(b) / 4, labels, resamples=200, widened=True)
+
+    shuffled = random.sample(rows, len(rows))
+    names = {label: f"structure {i}" for i, label in enumerate(dict.fromkeys(label for *_, label in shuffled))}
+    assert found(rows) == found(shuffled) == found([(a, b, names[label]) for a, b, label in shuffled])
+    assert found(rows).units == len(names)
+
+
+@given(st.lists(st.sampled_from([-0.5, 0.0, 0.25, 1.0]), min_size=1, max_size=30), st.sampled_from([0.5, 0.95, 0.999]))
+def test_widening_only_widens_and_no_end_leaves_the_values(change, confidence):
+    plain, wide = (
+        paired(np.zeros(len(change)), change, None, 100, 0, confidence, widened) for widened in (False, True)
+    )
+    assert min(change) <= wide.low <= plain.low <= plain.high <= wide.high <= max(change)
 
 
 def test_resampling_agrees_with_the_exact_way():
@@ -165,6 +188,9 @@ def test_warnings_say_where_an_interval_may_cover_less():
         (([[[1.0]]], [[1.0]]), "a has the shape"),
         (([1.0, 1.0], [0.0, 1.0], ["x"]), "1 cluster labels for 2 questions"),
         (([1.0], [0.0], None, 10, 0, 95), "confidence is 95"),
+        (([1.0], [0.0], None, 10, 0, 1 - 1e-9), "confidence is 0.999999999"),
+        (([1.0], [np.inf]), "b has 1 scores missing"),
+        (([0.0] * 3, [0.0, 1.0, 1.0], ["x", "x", "y"], 20), "resamples is 20: too few"),
     ],
 )
 def test_what_can_not_be_compared_is_named(arguments, message):
@@ -180,13 +206,11 @@ def test_the_interval_holds_the_difference_and_grows_with_confidence(seed):
     assert wide.low <= narrow.low <= narrow.delta <= narrow.high <= wide.high
 
 
-def test_one_arms_mean(published):
+def test_one_arms_mean():
     scores = arms(186)[0]
-    found = bootstrap.mean(scores)
+    found, against_nothing = bootstrap.mean(scores), paired(np.zeros(186), scores)
     assert found.mean == pytest.approx(scores.mean()) and found.method == "exact"
-    # the published per-arm intervals are about as wide: 0.1115 for base
-    low, high = published["accuracy"]["strict"]["base"][1:]
-    assert found.high - found.low == pytest.approx(high - low, rel=0.2)
+    assert _ends(found) == _ends(against_nothing)
 
 
 # --- coverage and false alarms, by simulation
@@ -244,8 +268,95 @@ def test_t_interval_is_that_of_scipy():
     gains = [0.05, 0.08, 0.03]
     reference = stats.t.interval(0.95, 2, np.mean(gains), stats.sem(gains))
     assert bootstrap.t_interval(gains) == pytest.approx(reference)
-    with pytest.raises(ValueError, match="needs two at least"):
+    with pytest.raises(ValueError, match="1 gain: an interval over seeds needs two at least"):
         bootstrap.t_interval([0.05])
+    with pytest.raises(ValueError, match="leave out the seeds"):
+        bootstrap.t_interval([0.05, float("nan")])
+
+
+def changes_of(questions, trainings, seed=0):
+    random = np.random.default_rng(seed)
+    shared = random.normal(0.05, 0.2, (questions, 1)) + random.normal(0, 0.03, trainings)
+    return np.round(4 * (shared + random.normal(0, 0.3, (questions, trainings)))) / 4
+
+
+def test_mean_squares_over_trainings_and_questions_are_those_of_statsmodels():
+    """The interval from statsmodels' two-way analysis of variance, by the published formula."""
+    y = changes_of(40, 3)
+    question, training = (grid.ravel() for grid in np.indices(y.shape))
+    table = anova_lm(
+        ols("y ~ C(question) + C(training)", {"y": y.ravel(), "question": question, "training": training}).fit()
+    )
+    squares = table["sum_sq"] / table["df"]
+    spread = squares["C(training)"] + max(squares["C(question)"] - squares["Residual"], 0)
+    freedom = spread**2 / (squares["C(training)"] ** 2 / 2)
+    half = stats.t.ppf(0.975, freedom) * np.sqrt(spread / y.size)
+    found = bootstrap.crossed(y)
+    assert (found.mean, *_ends(found)) == pytest.approx((y.mean(), y.mean() - half, y.mean() + half))
+    assert found.units == 3 and found.warnings == () and bootstrap.crossed(y[:, :2]).warnings == ("only 2 trainings",)
+
+
+def test_trainings_that_are_alike_leave_the_interval_over_questions_or_clusters():
+    """With nothing between trainings, it is a t-interval over questions, or statsmodels' cluster-robust one."""
+    one = changes_of(60, 1)
+    y = np.hstack([one, one, one])
+    normal = stats.norm.interval(0.95, one.mean(), stats.sem(one[:, 0]))
+    assert _ends(bootstrap.crossed(y)) == pytest.approx(normal)
+    labels = np.repeat(np.arange(12), [1, 2, 3, 4, 5, 6, 9, 8, 7, 6, 5, 4])
+    fit = OLS(one[:, 0], np.ones(60)).fit(cov_type="cluster", cov_kwds={"groups": labels, "use_correction": False})
+    error = fit.bse[0] * np.sqrt(12 / 11)
+    found = bootstrap.crossed(y, labels.tolist())
+    assert found.high - found.low == pytest.approx(2 * stats.norm.ppf(0.975) * error)
+
+
+def test_no_spread_is_made_up_over_trainings():
+    assert _ends(bootstrap.crossed(np.full((5, 2), 0.25))) == (0.25, 0.25)
+    for changes, labels in (
+        (np.ones((5, 1)), None),
+        (np.ones((1, 3)), None),
+        ([[0.0, np.nan]] * 3, None),
+        (np.ones((3, 2)), "xxx"),
+    ):
+        with pytest.raises(ValueError, match=r"two questions and trainings|1 cluster"):
+            bootstrap.crossed(changes, labels)
+
+
+# --- sign flips
+
+
+@given(st.lists(st.sampled_from([-1.0, -0.5, -0.25, 0.0, 0.25, 0.75]), min_size=1, max_size=9), st.integers(1, 3))
+def test_sign_flips_are_those_of_all_choices(change, size):
+    labels = [i // size for i in range(len(change))]
+    sums = [sum(change[i] for i in range(len(change)) if labels[i] == name) for name in dict.fromkeys(labels)]
+    choices = [abs(np.dot(signs, sums)) for signs in itertools.product((-1, 1), repeat=len(sums))]
+    found = bootstrap.sign_flip(np.zeros(len(change)), change, labels)
+    assert found.method == "exact" and found.units == np.count_nonzero(sums)
+    assert found.p == pytest.approx(np.mean(np.array(choices) >= abs(sum(sums)) - 1e-9))
+
+
+def test_sign_flips_agree_with_scipy_and_with_their_own_sampling():
+    a, b = arms(186, gain=0.02)
+    change = b.mean(1) - a.mean(1)
+    exact = bootstrap.sign_flip(a, b)
+    reference = stats.permutation_test((change,), np.sum, permutation_type="samples", n_resamples=20_000, rng=0)
+    off_lattice = bootstrap.sign_flip(a / np.sqrt(2), b / np.sqrt(2), resamples=20_000)
+    assert (exact.method, off_lattice.method) == ("exact", "resampled")
+    error = 4 * np.sqrt(exact.p * (1 - exact.p) / 20_000)
+    assert reference.pvalue == pytest.approx(exact.p, abs=error) and off_lattice.p == pytest.approx(exact.p, abs=error)
+    assert bootstrap.sign_flip(b, a) == exact
+
+
+def test_sign_flips_of_one_sample_are_mcnemars():
+    a, b = (scores[:, 0] for scores in arms(186, gain=0.1))
+    assert bootstrap.sign_flip(a, b).p == pytest.approx(bootstrap.mcnemar(a, b).p)
+
+
+def test_sign_flips_at_the_ends():
+    assert bootstrap.sign_flip(np.ones(5), np.ones(5)).p == 1
+    assert bootstrap.sign_flip(np.zeros(100), np.ones(100)).p == pytest.approx(2.0**-99)  # below rounding, yet not 0
+    assert bootstrap.sign_flip([0, 1], [1, 0]).p == 1
+    with pytest.raises(ValueError, match="a has 1 questions"):
+        bootstrap.sign_flip([0], [0, 1])
 
 
 def test_equivalence_needs_the_whole_interval_within_the_margin():
@@ -271,6 +382,9 @@ def test_mcnemar_is_that_of_statsmodels(pairs):
 def test_mcnemar_wants_one_sample():
     with pytest.raises(ValueError, match="one sample of the same questions"):
         bootstrap.mcnemar([[1, 0]], [[1, 1]])
+    for missing in (np.nan, 0.5):
+        with pytest.raises(ValueError, match="other than 0 and 1"):
+            bootstrap.mcnemar([1, missing], [1, 1])
 
 
 @given(st.integers(1, 7), st.data())
@@ -284,25 +398,28 @@ def test_pass_at_k_and_pass_hat_k_by_enumeration(n, data):
 def test_pass_k_of_arrays_and_of_what_is_impossible():
     assert bootstrap.pass_at_k(4, np.array([0, 1, 4]), 2) == pytest.approx([0, 0.5, 1])
     assert bootstrap.pass_hat_k(4, np.array([0, 2, 4]), 2) == pytest.approx([0, 1 / 6, 1])
-    for n, right, k in ((4, 2, 5), (4, 5, 1), (4, 2, 0)):
-        with pytest.raises(ValueError, match="need 1 <= k <= n"):
+    for n, right, k in ((4, 2, 5), (4, 5, 1), (4, 2, 0), (4, -1, 2), (4, 1.5, 2)):
+        with pytest.raises(ValueError, match="1 <= k <= n"):
             bootstrap.pass_at_k(n, right, k)
+
+
+def test_pass_k_of_more_samples_than_binomials_fit_in_a_float():
+    assert bootstrap.pass_at_k(5000, 1, 2500) == pytest.approx(0.5)
+    assert bootstrap.pass_hat_k(5000, 4999, 2500) == pytest.approx(0.5)
+
+
+def test_pass_k_with_intervals():
+    """Unbiased values per question go through the same bootstrap; for k = 1 they are the rates themselves."""
+    scores, n = arms(186)[1], np.full(186, 4)
+    right = scores.sum(1)
+    assert bootstrap.mean(bootstrap.pass_at_k(n, right, 1)) == bootstrap.mean(scores)
+    any_of_two = bootstrap.mean(bootstrap.pass_at_k(n, right, 2))
+    assert any_of_two.method == "exact" and any_of_two.low < any_of_two.mean < any_of_two.high
 
 
 # --- what a gain is made of
 
 OUTCOMES = ["strict", "form", "wrong", "wrong_turns"]
-
-
-def test_published_rates_and_bounds(published):
-    counts = {
-        arm: dict(zip(OUTCOMES, found.values(), strict=True)) for arm, found in published["sample_outcomes"].items()
-    }
-    for arm, rate in (("base", 0.586), ("control", 0.598), ("trained", 0.660)):
-        assert sum(counts[arm].values()) == 744 and round(counts[arm]["strict"] / 744, 3) == rate
-        lenient = (counts[arm]["strict"] + counts[arm]["form"]) / 744
-        assert round(lenient, 4) == published["accuracy"]["lenient"][arm][0]
-    assert bootstrap.form_and_substance(counts["control"], counts["trained"]) == (46, 23, 23)
 
 
 @pytest.mark.parametrize(
@@ -328,6 +445,9 @@ def test_flows_are_expected_over_independent_samples():
     assert flow[1, 0] == 0.5 and flow[2, 0] == pytest.approx(0.25 * 0.75)
     with pytest.raises(ValueError, match="no outcome other than strict, form"):
         bootstrap.flows([["right"]], [["wrong"]], OUTCOMES)
+    for before, after in (([[]], [["wrong"]]), ([], [])):
+        with pytest.raises(ValueError, match="a question without samples"):
+            bootstrap.flows(before, after, OUTCOMES)
 
 
 def test_groups_show_regression_to_the_mean():
@@ -347,3 +467,6 @@ def test_by_label():
     found = bootstrap.by_label(["simple", "hard", "simple"], {"a": [[1, 0], [0, 0], [1, 1]]})
     assert list(found) == ["simple", "hard"]
     assert found["simple"] == {"questions": 2, "mean": {"a": 0.75}, "above_zero": {"a": 2}}
+    assert list(bootstrap.by_label([1, "1", (2, 3)], {"a": [1, 0, 1]})) == [1, "1", (2, 3)]
+    with pytest.raises(ValueError, match="groups of 2 questions, but b has 3"):
+        bootstrap.by_label(["simple", "hard"], {"a": [1, 0], "b": [1, 0, 1]})

@@ -100,7 +100,7 @@ def test_flows_have_the_arms_shares_as_margins():
 
 def test_reach_equals_all_subsets():
     one = arm("control", "sswww", "sssss", "wwwww")
-    for k, row in enumerate(measures.reach([one], 5), 1):
+    for k, row in enumerate(measures.reach([one], 5, TEST), 1):
         draws = [
             ([e.strict for e in subset])
             for episodes in one.by_question.values()
@@ -108,6 +108,10 @@ def test_reach_equals_all_subsets():
         ]
         assert row["any"] == pytest.approx(np.mean([any(draw) for draw in draws]))
         assert row["all"] == pytest.approx(np.mean([all(draw) for draw in draws]))
+        assert all(row[f"{name}_low"] <= row[name] <= row[f"{name}_high"] for name in ("any", "all"))
+    assert (
+        len(measures.reach([arm("control", "sss", "ww")], 5, TEST)) == 3
+    )  # nothing is said of more samples than were drawn
 
 
 def test_groups_by_untrained():
@@ -184,6 +188,9 @@ def test_the_gain_that_was_made_is_found(run):
     assert found["delta"] == pytest.approx(truth, abs=0.05)
     assert results["verdict"]["verdict"] == "success" and found["low"] > 0.05
     assert results["seeds"]["mean"] == pytest.approx(found["delta"], abs=1e-5)
+    both = results["crossed"]
+    assert both["low"] < found["delta"] < both["high"] and both["warnings"][0] == "only 2 trainings"
+    assert found["sign_flip"] == 2 / 2**6  # all six structures rose: the least p that six signs can give
     parts = sum(row["part_of_gain"] for row in results["mistakes"]["kinds"])
     assert parts == pytest.approx(found["delta"], abs=1e-4)
     assert results["predictions"]["transfer"]["held"] is True
@@ -325,7 +332,7 @@ def test_few_structures_are_warned_of_and_give_no_interval_without_width():
         control.scores([q["id"] for q in ASKED[:6]], "strict"), trained.scores([q["id"] for q in ASKED[:6]], "strict"),
         ["one structure"] * 6, TEST,
     )  # fmt: skip
-    assert found["low"] < found["delta"] < found["high"] and any("clusters" in text for text in found["warnings"])
+    assert found["low"] < found["delta"] < found["high"] and "only 1 cluster" in found["warnings"]
 
 
 def test_points_are_written_alike():
@@ -335,4 +342,5 @@ def test_points_are_written_alike():
 def test_one_seed_has_no_interval_over_seeds(small):
     results = compare.compare(small)
     assert results["seeds"]["low"] is None and len(results["seeds"]["gains"]) == 1
+    assert results["crossed"] == {"low": None, "high": None, "warnings": ["only 1 training or structure"]}
     assert dataclasses.asdict(small)["train"]["seeds"] == (0,)

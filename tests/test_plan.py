@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 
-import numpy as np
 import pytest
 import synthetic
 
@@ -157,29 +155,14 @@ def test_command_line(settings, tmp_path, capsys):
     assert stop.value.code == 1  # no seed has recorded it yet
 
 
-def test_power_is_what_a_simulation_finds():
-    """At the smallest gain that the formula gives, about 80% of simulated tests find it."""
-    rates, n, samples, seeds = np.full(300, 0.5), 300, 4, 2
-    gain = plan.power(list(rates), n, n, samples, seeds)
-    rng = np.random.default_rng(0)
-    control = rng.binomial(samples, 0.5, (2000, n)) / samples
-    trained = rng.binomial(samples * seeds, 0.5 + gain, (2000, n)) / (samples * seeds)
-    change = trained - control
-    z = change.mean(1) / (change.std(1, ddof=1) / math.sqrt(n))
-    assert 0.76 < (z > 1.96).mean() < 0.84
-
-
-def test_power_of_a_mean_is_cautious_and_structures_cost():
-    assert plan.power(0.5, 600, 600, 4) > plan.power([0.1, 0.9], 600, 600, 4)
-    assert plan.power(0.5, 600, 40, 4) > plan.power(0.5, 600, 600, 4)
-
-
-def test_the_bar_must_be_cleared_too():
-    """Power at the smallest gain is what is wanted for the bar alone, where the bar asks for more than the interval."""
-    free, high = plan.power(0.5, 600, 600, 4), plan.power(0.5, 600, 600, 4, bar=0.2)
-    error = free / (1.959964 + 0.841621)
-    assert high == pytest.approx(0.2 + 0.841621 * error, abs=1e-6)
-    assert plan.power(0.5, 600, 600, 4, bar=1e-4) == free
+def test_it_says_what_the_test_can_see(settings):
+    written = json.loads(plan.write(settings).read_text())["power"]
+    assert (
+        written["rate"] == pytest.approx(26 / 48, abs=1e-3) and written["rates_from"] == "the rates of single questions"
+    )
+    assert written["smallest_gain"] > settings.test.bar
+    by_gain = {row["gain"]: row for row in written["needs"]}
+    assert by_gain[0.03]["questions"] is None and by_gain[0.03]["questions_without_bar"] > by_gain[0.15]["questions"]
 
 
 def test_a_confidence_without_equivalence_is_refused(settings):
