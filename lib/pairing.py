@@ -9,10 +9,11 @@ number, and of equal columns in one table only one is tried.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import permutations
 from math import perm
+from operator import itemgetter, mul
 from typing import NamedTuple
 
 BUDGET = 1_500_000  # rows looked at in one search: about a second
@@ -27,9 +28,8 @@ def best_pairing(ours: Rows, theirs: Rows, known: int) -> tuple[int, bool]:
 
     known: what some pairing is known to reach; the answer where none is better, or none better was found in time.
     """
-    width = len(next(iter(ours), ()))
-    if perm(width, width) <= FEW:
-        return max(in_common(rows, theirs) for rows in _every_choice(ours, width)), True
+    if perm(width := len(next(iter(ours), ()))) <= FEW:
+        return _best_of_few(ours, theirs, width, known), True
     our_bags, their_bags = list(map(_bag, ours)), list(map(_bag, theirs))
     shared = {bag: number for number, bag in enumerate(set(our_bags).intersection(their_bags))}
     search = _Search(_Table.of(ours, our_bags, shared), _Table.of(theirs, their_bags, shared))
@@ -46,26 +46,54 @@ def best_pairing(ours: Rows, theirs: Rows, known: int) -> tuple[int, bool]:
 
 def perfect_pairing(ours: Rows, theirs: Rows) -> tuple[bool, bool]:
     """(whether some choice of our columns gives exactly their rows, whether that is proved), for equally many rows."""
-    width = len(next(iter(theirs)))
+    width, size = len(next(iter(theirs))), theirs.total()
     if perm(len(next(iter(ours))), width) <= FEW:
-        return any(in_common(rows, theirs) == theirs.total() for rows in _every_choice(ours, width)), True
+        return _best_of_few(ours, theirs, width, size - 1) == size, True
     search = _Search(*(_Table.of(rows, [0] * len(rows), {0: 0}) for rows in (ours, theirs)))
-    found = search.run(search.equal_contents(), search.theirs.size - 1) == search.theirs.size
+    found = search.run(search.equal_contents(), size - 1) == size
     return found, found or search.ended
 
 
 def in_common(a: Counter, b: Counter) -> int:
     """Size of the intersection of two multisets."""
+    if len(a) == a.total() and len(b) == b.total():
+        return len(a.keys() & b.keys())  # sets: many times as fast
     if len(a) > len(b):
         a, b = b, a
     return sum(min(number, b[key]) for key, number in a.items() if key in b)
 
 
-def _every_choice(rows: Rows, width: int) -> Iterator[Rows]:
-    columns = list(zip(*rows, strict=True))
-    weights = list(rows.values()) if rows.total() > len(rows) else None
-    for choice in permutations(columns, width):
-        yield _count(zip(*choice, strict=True), weights)
+def _best_of_few(ours: Rows, theirs: Rows, width: int, known: int) -> int:
+    """The most rows in common under any choice of our columns, or `known` if that is no less: the likeliest come first,
+    and the last are mostly not needed. A choice can't reach more than there are cells of theirs in our columns."""
+    columns = _columns(ours, len(next(iter(ours))))
+    weights, their_weights = _weights(ours), _weights(theirs)
+    contents = list(map(set, columns))
+    within = [
+        [_sum(map(cells.__contains__, column), their_weights) for cells in contents]
+        for column in _columns(theirs, width)
+    ]
+    choices = []
+    for choice in permutations(range(len(columns)), width):
+        choices.append((min((within[j][i] for j, i in enumerate(choice)), default=0), choice))
+    for most, choice in sorted(choices, key=lambda pair: -pair[0]):
+        if most <= known:
+            break
+        rows = _count(zip(*(columns[i] for i in choice), strict=True), weights)
+        known = max(known, in_common(rows, theirs))
+    return known
+
+
+def _columns(rows: Rows, width: int) -> list[tuple]:
+    return [tuple(map(itemgetter(i), rows)) for i in range(width)]  # zip(*rows) would take a million arguments
+
+
+def _weights(rows: Rows) -> list[int] | None:
+    return list(rows.values()) if rows.total() > len(rows) else None
+
+
+def _sum(numbers: Iterable[int], weights: Sequence[int] | None) -> int:
+    return sum(numbers) if weights is None else sum(map(mul, numbers, weights))
 
 
 def _bag(row: tuple) -> Hashable:
@@ -147,7 +175,10 @@ class _Search:
         most = min(max(bounds[j]) for j in self.order)
         self.found = max(floor, self._first_guess()) if most > floor else floor
         if self.found < most:
-            self._extend([], most, self.ours.live, self.theirs.live)
+            try:
+                self._extend([], most, self.ours.live, self.theirs.live)
+            except RecursionError:  # a thousand columns
+                self.ended = False
         return self.found
 
     def _first_guess(self) -> int:

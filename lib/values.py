@@ -16,10 +16,12 @@ from __future__ import annotations
 import datetime
 import math
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any
 
 TOLERANCE = 1e-10  # relative: a million times 0.1, added one by one, is off by 1e-11; cents in 10 million are 1e-9
@@ -42,7 +44,8 @@ def columns(rows: Table, plain: bool = False, date_is_midnight: bool = False) ->
     if ragged:
         width = max(map(len, cells))
         cells = [[*row, *[...] * (width - len(row))] for row in cells]
-    table: list[Column] = [_canonical(column, plain) for column in zip(*cells, strict=True)]
+    # zip(*cells) would take a million arguments
+    table: list[Column] = [_canonical(list(map(itemgetter(i), cells)), plain) for i in range(width)]
     if date_is_midnight:
         table = [[_replace(value, _midnight) for value in column] for column in table]
     return table, ragged
@@ -54,10 +57,14 @@ def forgive_noise(ours: list[Column], theirs: list[Column]) -> tuple[list[Column
     Groups are formed over both tables at once and not by rounding, because two neighbours on the two sides of a
     rounding boundary would differ.
     """
-    kinds = set().union(*(map(type, column) for column in (*ours, *theirs)))
-    if float not in kinds and tuple not in kinds:
+    kinds = [set(map(type, column)) for column in (*ours, *theirs)]
+    if not {float, tuple} & set().union(*kinds):
         return ours, theirs
-    numbers = {v for column in (*ours, *theirs) for v in _numbers(column) if abs(v) < 1e300}
+    numbers: set[float] = set()
+    for column, found in zip((*ours, *theirs), kinds, strict=True):
+        if not found.isdisjoint(_WITH_NUMBERS):
+            numbers.update(column if found <= {int, float} else _numbers(column))
+    numbers = {number for number in numbers if abs(number) <= sys.float_info.max}
     same = {} if all(map(_whole, numbers)) else dict(_representatives(sorted(numbers)))
     if not same:
         return ours, theirs
@@ -185,6 +192,9 @@ _KINDS: dict[type, Callable[[Any], Any]] = {
     bytes: lambda v: ("bytes", v),
     type(...): lambda v: ("missing",),
 }
+
+
+_WITH_NUMBERS = {int, float, tuple}
 
 
 def _replace(value: Any, leaf: Callable[[Any], Any]) -> Any:

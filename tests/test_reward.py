@@ -51,6 +51,8 @@ SAME = [
     (1 / 3, 0.3333333333333333),
     (sum([0.1] * 1_000_000), 100_000),
     (1e20, 10**20),
+    (2**53 + 1, float(2**53)),  # the float may have been rounded
+    (1e305, 1e305 * (1 + 1e-12)),
     (Decimal("2.50"), 2.5),
     (Decimal("7"), 7),
     (np.float64(0.5), 0.5),
@@ -89,6 +91,10 @@ OTHER = [
     (10**12, 10**12 + 1),
     (10**12, 10.0**12 + 1),
     (10_000_000.01, 10_000_000.02),
+    (2**53, 2**53 + 1),
+    (10**400, INF),
+    (1 + 0j, 1),
+    (b"a", "a"),
     (1e-30, 2e-30),
     (0, 1e-20),
     (INF, -INF),
@@ -445,6 +451,15 @@ def test_past_its_bound_the_search_says_so(monkeypatch):
     verdict, taken = seconds(got, want)
     assert verdict.flagged == "columns too alike to try every pairing" and not verdict.strict and taken < 2
     assert verdict.f1 >= score(got, want, Preset(positional=True)).f1  # a lower bound, and the obvious one at least
+
+
+def test_a_thousand_columns_are_beyond_the_search_and_said_to_be():
+    draw = random.Random(0)
+    got, want = ([[draw.random() < 0.5 for _ in range(1000)] for _ in range(30)] for _ in range(2))
+    assert score(got, want).flagged == "columns too alike to try every pairing"
+    order = draw.sample(range(1000), 1000)
+    moved = score([[row[i] for i in order] for row in want], want)
+    assert (moved.strict, moved.flagged) == (True, "")
 
 
 def test_small_results_take_microseconds():
