@@ -3,20 +3,18 @@
 Rows are compared by value (`lib.values` says what one value is) and column names are free. One pairing of columns holds
 for the whole table (`lib.pairing`): swapping two cells of one row is another answer. Rows are a multiset.
 
-`python -m lib.reward GOLD.jsonl PRED.jsonl` scores files of answers.
+`python -m lib.reward GOLD PRED` scores files of answers (`lib.scoring`); docs/scoring.md shows what counts as right.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
-import json
+import importlib
 import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lib import values
 from lib.pairing import best_pairing, in_common, perfect_pairing
@@ -127,82 +125,6 @@ def _multiset(columns: Sequence[Column], rows: int, rules: Preset) -> Counter[tu
     return Counter(counts.keys()) if rules.sets else counts
 
 
-# --- The command
-
-
-def read_answers(path: Path) -> dict[str, dict[str, Any]]:
-    """The lines of a file of answers by id. ValueError names the file and line that is damaged, twice there or unfit."""
-    answers: dict[str, dict[str, Any]] = {}
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                answer = json.loads(line)
-            except ValueError as e:
-                raise ValueError(f"{path}, line {number}: no JSON ({e})") from e
-            if not isinstance(answer, dict) or "id" not in answer or "rows" not in answer:
-                raise ValueError(f"{path}, line {number}: need an object with `id` and `rows`")
-            name, rows = str(answer["id"]), answer["rows"]
-            if rows is not None and not isinstance(rows, list):
-                raise ValueError(
-                    f"{path}, line {number}: `rows` of {name!r} must be a list of rows (or null: no result)"
-                )
-            if name in answers:
-                raise ValueError(f"{path}, line {number}: id {name!r} was there before")
-            answers[name] = answer
-    if not answers:
-        raise ValueError(f"{path}: no answers in it")
-    return answers
-
-
-def _totals(scores: Sequence[Score]) -> dict[str, Any]:
-    rates = {
-        name: round(sum(getattr(s, name) for s in scores) / len(scores), 6)
-        for name in ("strict", "lenient", "lenient_literal", "f1", "reward")
-    }
-    wide, flagged = (sum(bool(getattr(s, name)) for s in scores) for name in ("extra_columns", "flagged"))
-    return {"items": len(scores), **rates, "with_extra_columns": wide, "flagged": flagged}
-
-
-def _differ(names: set[str], where: str, way_out: str) -> str:
-    shown = ", ".join(sorted(names)[:5]) + (" ..." if len(names) > 5 else "")
-    return f"{len(names)} ids {where}: {shown}; {way_out}"
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m lib.reward",
-        description="Score a file of answers against reference answers. Prints a JSON line per item, in the order of "
-        "GOLD, and a last one with the rates over all items.",
-    )
-    parser.add_argument(
-        "gold", type=Path, metavar="GOLD.jsonl", help="lines with `id`, `rows` and, if need be, `ordered`"
-    )
-    parser.add_argument("pred", type=Path, metavar="PRED.jsonl", help="lines with `id` and `rows` (null: no result)")
-    parser.add_argument("--preset", choices=PRESETS, default="graph", help="rules of comparison (default: %(default)s)")
-    parser.add_argument("--missing-are-wrong", action="store_true", help="score ids that PRED lacks as no result")
-    options = parser.parse_args(arguments)
-    try:
-        gold, pred = read_answers(options.gold), read_answers(options.pred)
-        if lacking := [name for name, answer in gold.items() if answer["rows"] is None]:
-            raise ValueError(_differ(set(lacking), f"in {options.gold} have no rows", "a reference needs rows"))
-        if unknown := pred.keys() - gold.keys():
-            raise ValueError(_differ(unknown, f"of {options.pred} are not in {options.gold}", "are these two a pair?"))
-        if (missing := gold.keys() - pred.keys()) and not options.missing_are_wrong:
-            way_out = "add them, or count them as wrong with --missing-are-wrong"
-            raise ValueError(_differ(missing, f"of {options.gold} are missing in {options.pred}", way_out))
-    except (OSError, ValueError) as e:
-        print(f"error: {e}", file=sys.stderr)
-        return 2
-    scores = []
-    for name, want in gold.items():
-        got = pred[name]["rows"] if name in pred else None
-        scores.append(score(got, want["rows"], options.preset, bool(want.get("ordered", False))))
-        print(json.dumps({"id": name, **scores[-1]._asdict()}, ensure_ascii=False))
-    print(json.dumps({"total": _totals(scores)}))
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    # by name: the command's imports are no part of what a score comes from
+    sys.exit(importlib.import_module("lib.scoring").main())

@@ -5,9 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import json
-import math
 import random
-import re
 import subprocess
 import sys
 import time
@@ -22,7 +20,7 @@ from hypothesis import strategies as st
 from neo4j.time import Date, DateTime, Duration
 
 from lib import pairing
-from lib.reward import Preset, digest, main, score
+from lib.reward import Preset, digest, score
 
 settings.register_profile("steady", deadline=None, derandomize=True)  # a busy machine is no failure
 settings.load_profile("steady")
@@ -471,76 +469,3 @@ def test_small_results_take_microseconds():
             score(got, want)
         runs.append((time.process_time() - start) / 100)
     assert min(runs) < 200e-6
-
-
-# --- command
-
-
-def write(path, lines):
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return str(path)
-
-
-@pytest.fixture
-def gold(tmp_path):
-    return write(
-        tmp_path / "gold.jsonl",
-        [{"id": "q1", "rows": [[1], [2]], "ordered": True}, {"id": "q2", "rows": [["a"]]}, {"id": 3, "rows": [[True]]}],
-    )
-
-
-def test_command_prints_verdicts_and_totals(tmp_path, gold):
-    pred = write(
-        tmp_path / "pred.jsonl",
-        [{"id": 3, "rows": None}, {"id": "q1", "rows": [[2], [1]]}, {"id": "q2", "rows": [["a", 0]]}],
-    )
-    run = subprocess.run(
-        [sys.executable, "-m", "lib.reward", gold, pred], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    lines = [json.loads(line) for line in run.stdout.splitlines()]
-    assert [line.get("id") for line in lines] == ["q1", "q2", "3", None]
-    assert lines[0]["strict"] is False and lines[0]["f1"] == 1.0 and lines[1]["lenient"] is True
-    total = lines[-1]["total"]
-    assert (total["items"], total["strict"], total["with_extra_columns"]) == (3, 0.0, 1)
-    assert math.isclose(total["lenient"], 1 / 3, abs_tol=1e-6)
-
-
-def test_command_presets_and_help(tmp_path, gold, capsys):
-    pred = write(
-        tmp_path / "pred.jsonl", [{"id": i, "rows": r} for i, r in (("q1", [[2], [1]]), ("q2", []), ("3", [[1]]))]
-    )
-    assert main([gold, pred, "--preset", "bird-ex"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["total"]["strict"] == pytest.approx(2 / 3, abs=1e-6)
-    with pytest.raises(SystemExit) as ended:
-        main(["--help"])
-    assert ended.value.code == 0 and "GOLD.jsonl" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"id": "q1", "rows": [[1]]}\n{"id": "q2", "ro', "line 2: no JSON"),
-        ('{"id": "q1"}\n', "line 1: need an object with `id` and `rows`"),
-        ('{"id": "q1", "rows": "x"}\n', "line 1: `rows` of 'q1' must be a list of rows"),
-        ('{"id": "q1", "rows": []}\n{"id": "q1", "rows": []}\n', "line 2: id 'q1' was there before"),
-        ('{"id": "q1", "rows": []}\n', "2 ids of .* are missing in .*: 3, q2; .*--missing-are-wrong"),
-        ('{"id": "q9", "rows": []}\n', "1 ids of .* are not in .*: q9"),
-        ("", "no answers in it"),
-        ("\xff\xfe", "line 1: no JSON"),
-    ],
-)
-def test_command_names_what_is_wrong_with_a_file(tmp_path, gold, capsys, content, message):
-    pred = tmp_path / "pred.jsonl"
-    pred.write_text(content, encoding="latin-1")
-    assert main([gold, str(pred)]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == "" and captured.err.startswith("error: ")
-    assert re.search(message, captured.err)
-
-
-def test_command_counts_missing_answers_as_wrong_if_told(tmp_path, gold, capsys):
-    pred = write(tmp_path / "pred.jsonl", [{"id": "q2", "rows": [["a"]]}])
-    assert main([gold, pred, "--missing-are-wrong"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["total"]["strict"] == pytest.approx(1 / 3, abs=1e-6)
-    assert main([gold, str(tmp_path / "none.jsonl")]) == 2
-    assert "none.jsonl" in capsys.readouterr().err

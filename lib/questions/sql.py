@@ -59,7 +59,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
             connection.execute("SELECT name FROM sqlite_master LIMIT 1").fetchall()
         except sqlite3.Error as e:
             raise SqlError(f"{path} is no SQLite database that can be read ({e})") from e
-        connection.set_authorizer(_only_reads)
+        connection.set_authorizer(only_reads)
         yield connection
 
 
@@ -88,7 +88,7 @@ def _limited(connection: sqlite3.Connection, sql: str, seconds: float) -> Iterat
         connection.set_progress_handler(None, STEPS)
 
 
-def _only_reads(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+def only_reads(action: int, first: str | None, second: str | None, *_: str | None) -> int:
     if action == sqlite3.SQLITE_FUNCTION and str(second).lower() in ("load_extension", "readfile", "writefile"):
         return sqlite3.SQLITE_DENY
     return sqlite3.SQLITE_OK if action in READING else sqlite3.SQLITE_DENY
