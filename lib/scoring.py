@@ -150,7 +150,7 @@ def _address(folder: Path | None) -> Iterator[str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m lib.reward",
-        description="Score a file of answers against reference answers, rows or queries. Prints a JSON line per question, "
+        description="Score a file of answers against reference answers, rows or queries. Prints a JSON line per question,\n"
         "in the order of GOLD, and a last one with the rates over all of them.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
