@@ -1,7 +1,7 @@
 """Runs queries that nobody vouches for, on SQLite files or a graph, and tells a query's fault from the database's.
 
 Either kind has `run(query, name)`, which returns rows or raises QueryFault (the query's own) or DatabaseFault (nobody's
-query is to blame). A query on a SQLite file runs in a process of its own, which is killed when the time is up: SQLite
+query is to blame). A query on a SQLite file runs in a process of its own, which ends when the time is up: SQLite
 looks at no clock within one call of a function, and one of instr() can take days.
 """
 
@@ -10,21 +10,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import multiprocessing
+import resource
+import signal
 import sqlite3
 import sys
+import time
 from collections.abc import Iterator
+from math import ceil
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
-
-import psutil
 
 from lib.questions import sql
 
 MEMORY = 1 << 30  # bytes that SQLite may take for one query, what it sorts included
 LONGEST = 100 << 20  # bytes of one value
 HEAVIEST = 512 << 20  # bytes of memory of a result's values
-STARTING = 120.0  # seconds for a process to start, on a machine however busy
 # SQLite's words for what no query is to blame for
 ITS_OWN = ("SQLITE_IOERR", "SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CANTOPEN", "SQLITE_BUSY", "SQLITE_LOCKED",
            "SQLITE_FULL", "SQLITE_PROTOCOL")  # fmt: skip
@@ -52,7 +53,7 @@ class Database(Protocol):
 class SQLite:
     """A SQLite file, or a folder with `<name>/<name>.sqlite` in it as BIRD and Spider have them.
 
-    seconds: of CPU, so that a busy machine fails no query. most_rows: beyond which a result is a fault of its query.
+    seconds: of CPU, so that a busy machine fails no query; a fraction counts as a whole one. most_rows: beyond which a result is a fault of its query.
     Raises ValueError for a path that isn't there, or a folder where no database is named.
     """
 
@@ -65,13 +66,15 @@ class SQLite:
     def run(self, query: str, name: str | None) -> Rows:
         if self._worker is None:
             self._worker = _Worker()
-        kind, found = self._worker.ask((self._file(name), query, self.most_rows), self.seconds)
+        kind, found = self._worker.ask(self._file(name), query, self.seconds, self.most_rows)
         if kind == "rows":
             return found
+        if kind == "query":
+            raise QueryFault(found)
+        self.close()
         if kind == "late":
-            self.close()
             raise QueryFault(f"time out: more than {self.seconds:g} s of CPU")
-        raise QueryFault(found) if kind == "query" else DatabaseFault(found)
+        raise DatabaseFault(found)
 
     def close(self) -> None:
         if self._worker is not None:
@@ -92,7 +95,7 @@ class SQLite:
 
 
 class _Worker:
-    """A process that answers one query after the other."""
+    """A process that answers one query after the other, until one costs it its life."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -100,32 +103,16 @@ class _Worker:
         self._process = context.Process(target=_serve, args=(end,), daemon=True)
         self._process.start()
         end.close()
-        if not self._pipe.poll(STARTING):
-            self.kill()
-            raise DatabaseFault(f"a process to run SQL in didn't start within {STARTING:g} s")
-        self._receive()
-        self._usage = psutil.Process(self._process.pid)
 
-    def ask(self, request: tuple[Path, str, int], seconds: float) -> tuple[str, Any]:
-        before = self._cpu()
-        self._pipe.send(request)
-        while not self._pipe.poll(0.1):
-            if self._cpu() - before > seconds:
-                return "late", None
-        return self._receive()
-
-    def _receive(self) -> tuple[str, Any]:
+    def ask(self, file: Path, query: str, seconds: float, most_rows: int) -> tuple[str, Any]:
         try:
+            self._pipe.send((file, query, seconds, most_rows))
             return self._pipe.recv()
         except (EOFError, OSError):
-            self.kill()
-            raise DatabaseFault("the process that runs SQL has ended, maybe for want of memory; try again") from None
-
-    def _cpu(self) -> float:
-        with contextlib.suppress(psutil.Error):
-            used = self._usage.cpu_times()
-            return used.user + used.system
-        return 0.0  # it has ended, and the pipe says so
+            self._process.join()
+            if self._process.exitcode == -signal.SIGXCPU:
+                return "late", None
+            return "database", "the process that runs SQL has ended, maybe for want of memory; try again"
 
     def kill(self) -> None:
         self._process.kill()
@@ -134,10 +121,16 @@ class _Worker:
 
 
 def _serve(pipe: Connection) -> None:
-    pipe.send(("ready", None))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
     with contextlib.suppress(EOFError, KeyboardInterrupt):  # the one who asks has gone
         while True:
-            pipe.send(_answer(*pipe.recv()))
+            file, query, seconds, most_rows = pipe.recv()
+            # kept by the system, so that no query outlives the one who asks; whole seconds
+            resource.setrlimit(resource.RLIMIT_CPU, (ceil(time.process_time() + seconds), most))
+            answer = _answer(file, query, most_rows)
+            resource.setrlimit(resource.RLIMIT_CPU, (most, most))
+            pipe.send(answer)
 
 
 def _answer(file: Path, query: str, most_rows: int) -> tuple[str, Any]:
