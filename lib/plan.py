@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
+from lib import human_set
 from lib.bootstrap import FEW_CLUSTERS
 from lib.files import write_json
-from lib.settings import ROOT, SETS, Settings, SettingsError, load
+from lib.settings import HUMAN, ROOT, SETS, Settings, SettingsError, load
 
 FIRST_SET, APART_SET = SETS
 FIRST_TEST = {"set": FIRST_SET, "score": "strict", "decode": "sampled", "contrast": ["control", "trained"]}
@@ -54,6 +55,9 @@ EXPLORATORY = {
     "reach and reliability": "pass@k against pass^k",
     "never, sometimes, always": "the contrast by how often the untrained arms answered a question",
     "structures": "gains by structure, changes by question, questions never solved",
+}
+PEOPLE = {
+    HUMAN: "people's questions, with all of them and with the clean ones, paired and resampled by question, without a target"
 }
 PREDICTIONS = {
     "reliability": "all samples of a question right (pass^k) rises by more than any of them right (pass@k)",
@@ -156,12 +160,14 @@ def make(settings: Settings) -> dict[str, Any]:
     """
     confident(settings.test.confidence)
     questions = {name: _questions(settings, name) for name in SETS}
+    people = _people(settings)
     test = settings.test
     plan: dict[str, Any] = {
         "run": settings.run,
         "question": QUESTION,
         "arms": ARMS,
         "sets": questions,
+        "human": people,
         "first_endpoint": {
             **FIRST_TEST,
             "samples": settings.evaluate.samples,
@@ -195,7 +201,7 @@ def make(settings: Settings) -> dict[str, Any]:
             "most": FAULTY_MOST,
         },
         "checkpoint": "the last one; the curve on dev questions chooses none",
-        "exploratory": EXPLORATORY,
+        "exploratory": EXPLORATORY | (PEOPLE if people["questions"] else {}),
         "predictions": PREDICTIONS,
         "seeds": list(settings.train.seeds),
         "settings": _plain(settings),
@@ -269,7 +275,8 @@ def _planned_power(settings: Settings, first: dict[str, Any]) -> dict[str, Any]:
 
 def _plain(settings: Settings) -> dict[str, Any]:
     plain = dataclasses.asdict(settings)
-    del plain["data"], plain["graph"]["path"]  # where the files are is no part of what was planned
+    # Where the files are is no part of what was planned; what people's questions hold is, by its hash.
+    del plain["data"], plain["graph"]["path"], plain["human"]
     return plain
 
 
@@ -282,6 +289,13 @@ def _questions(settings: Settings, name: str) -> dict[str, Any]:
             f"{_name(settings, file)} is missing: make the questions (2_questions) before the plan"
         ) from None
     return {"questions": len(lines), "structures": len({line["structure"] for line in lines})}
+
+
+def _people(settings: Settings) -> dict[str, Any]:
+    try:
+        return human_set.frozen(settings.human_dir)
+    except human_set.HumanError as problem:
+        raise PlanError(f"data/{HUMAN}: {problem}") from problem
 
 
 def _name(settings: Settings, file: Path) -> str:
