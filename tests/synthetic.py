@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from lib import plan
+from lib import human_set, plan
 from lib.episodes import Episode, Writer
 from lib.files import write_json, write_jsonl, write_text
 from lib.questions.demonstrations import SILENT, mistakes
@@ -159,10 +159,11 @@ def make(folder: Path, gain: float = 0.2, transfer: float = 0.0, **changes: Any)
 
 
 def inputs(settings: Settings) -> dict[str, list[dict[str, Any]]]:
-    """Questions, graph counts and the base model's files; returns the questions by set."""
+    """Questions (none of people's), graph counts and the base model's files; returns the questions by set."""
     asked = {name: [question(name, i) for i in range(size)] for name, size in SIZES.items()}
     for name, found in asked.items():
         write_jsonl(settings.questions_dir / f"{name}.jsonl", found)
+    human_set.write([], None, settings.human_dir)
     hops = {name: dict(Counter(str(one["hops"]) for one in found)) for name, found in asked.items()}
     leaks = {"evaluation questions": 120, "queries shared": 0, "row sets": {"shared": 0.1, "by chance": 0.1}}
     write_json(settings.questions_dir / "summary.json", {"counts": SIZES, "hops": hops, "leaks": leaks})
