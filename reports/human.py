@@ -67,13 +67,13 @@ def _unanswerable(found: dict[str, Any]) -> str:
     said = []
     if long[ALL]:
         said.append(
-            f"**{count(long[ALL])} questions ({count(long[CLEAN])} of the clean ones) are too long for this model's context:** "
-            "an episode ends before its first word, and counts as wrong in every arm. Raise `agent.max_trajectory_tokens` "
+            f"**There is no room for an answer to {count(long[ALL])} of them ({count(long[CLEAN])} clean) in this model's "
+            "context:** an episode ends before its first word, and counts as wrong in every arm. Raise `agent.max_trajectory_tokens` "
             "and `model.context` for these."
         )
     if answer[ALL]:
         said.append(
-            f"**The reference query of {count(answer[ALL])} ({count(answer[CLEAN])} of the clean ones) is longer than a turn "
+            f"**The reference query of {count(answer[ALL])} ({count(answer[CLEAN])} clean) is longer than a turn "
             "may be** (`agent.max_tokens`), so that only a shorter query could be right."
         )
     if not said:

@@ -15,8 +15,9 @@ from typing import Any
 from lib import human_set, plan
 from lib.episodes import Episode, Writer
 from lib.files import write_json, write_jsonl, write_text
+from lib.human_set import SUSPECT, USABLE
 from lib.questions.demonstrations import SILENT, mistakes
-from lib.settings import ROOT, Settings, load
+from lib.settings import HUMAN, ROOT, Settings, load
 
 SIZES = {"train": 40, "dev": 24, "held_out_instances": 96, "held_out_structures": 24, "demonstrations": 8}
 TEMPLATES = (
@@ -134,17 +135,17 @@ def difficulty(asked: dict[str, Any]) -> float:
     return min(1.0, max(0.0, 1.5 * drawn - 0.2))
 
 
-def make(folder: Path, gain: float = 0.2, transfer: float = 0.0, **changes: Any) -> Settings:
+def make(folder: Path, gain: float = 0.2, transfer: float = 0.0, people: int = 0, **changes: Any) -> Settings:
     """A whole run in `folder`, ready for compare(): the trained arm's rate on each question is the control's plus `gain`.
 
-    The plan is written by plan.write, and the seeds record its digest.
+    people: questions that people asked, few of which the control has right. The plan is written by plan.write, and the seeds record its digest.
     """
     settings = settings_in(folder, **changes)
-    asked = inputs(settings)
+    asked = inputs(settings, people)
     plan.write(settings)
     for arm in settings.arms:
         with Writer(settings.episodes(arm)) as writer:
-            for name, more in (("held_out_instances", gain), ("held_out_structures", transfer)):
+            for name, more in (("held_out_instances", gain), ("held_out_structures", transfer), (HUMAN, gain)):
                 for one in asked[name]:
                     rate = difficulty(one) * (1.0 if name == "held_out_instances" else 0.15)
                     rate = min(1.0, rate + more) if arm.startswith("trained") else rate
@@ -154,16 +155,30 @@ def make(folder: Path, gain: float = 0.2, transfer: float = 0.0, **changes: Any)
             writer.finish()
     for seed in settings.train.seeds:
         trained(settings, seed, asked["dev"], gain)
-    write_json(settings.run_dir / "validate.json", {name: {"oracle": 1.0, "null": 0.0} for name in ("dev", *asked)})
+    validated: dict[str, Any] = {name: {"oracle": 1.0, "null": 0.0} for name, found in asked.items() if found}
+    if people:
+        validated[HUMAN] |= {
+            "question_too_long": [f"{HUMAN}-0001"],
+            "answer_too_long": [],
+            "no_query": [f"{HUMAN}-0000"],
+        }
+    write_json(settings.run_dir / "validate.json", validated)
     return settings
 
 
-def inputs(settings: Settings) -> dict[str, list[dict[str, Any]]]:
-    """Questions (none of people's), graph counts and the base model's files; returns the questions by set."""
+def person(i: int) -> dict[str, Any]:
+    """A person's question, as lib.questions.human judges them: every third has a reference that is suspected."""
+    judged = (SUSPECT, "the SQL repeats a user for each badge") if i % 3 == 0 else (USABLE, None)
+    found = {"structure": None, "status": judged[0], "reason": judged[1], "bird_difficulty": "simple", "sql": None}
+    return {**question(HUMAN, i), **found, "answer": {"query": None, "right": True, "rows": None}}
+
+
+def inputs(settings: Settings, people: int = 0) -> dict[str, list[dict[str, Any]]]:
+    """Questions, graph counts and the base model's files; returns the questions by set."""
     asked = {name: [question(name, i) for i in range(size)] for name, size in SIZES.items()}
     for name, found in asked.items():
         write_jsonl(settings.questions_dir / f"{name}.jsonl", found)
-    human_set.write([], None, settings.human_dir)
+    human_set.write([person(i) for i in range(people)], None, settings.human_dir)
     hops = {name: dict(Counter(str(one["hops"]) for one in found)) for name, found in asked.items()}
     leaks = {"evaluation questions": 120, "queries shared": 0, "row sets": {"shared": 0.1, "by chance": 0.1}}
     write_json(settings.questions_dir / "summary.json", {"counts": SIZES, "hops": hops, "leaks": leaks})
@@ -173,7 +188,7 @@ def inputs(settings: Settings) -> dict[str, list[dict[str, Any]]]:
     planted = {"distinct lost": 0.02, "extra column": 0.05, "boundary": 0.04, "wrong column": 0.03}
     sizes = {"vocabulary": 1012, "parameters": 912_000, "dev_strict": 0.55, "loss": [3.0, 1.0, 0.4]}
     write_json(settings.run_dir / "base.json", {**facts, "mistakes": planted, "first_mistakes": planted, **sizes})
-    return asked
+    return asked | {HUMAN: [person(i) for i in range(people)]}
 
 
 def trained(settings: Settings, seed: int, dev: list[dict[str, Any]], gain: float) -> None:
