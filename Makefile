@@ -50,7 +50,7 @@ lock: | $(UV) ## pin what pyproject.toml asks for
 		pyproject.toml --output-file requirements.lock
 
 clean: ## remove everything that `make study` made but the environment; data/raw stays
-	rm -rf data/graph data/questions data/notebooks data/runs data/work data/timings data/neo4j reports/_site .dvc/cache .dvc/tmp
+	rm -rf data/graph data/questions data/human data/notebooks data/runs data/work data/timings data/neo4j reports/_site .dvc/cache .dvc/tmp
 
 .venv/ready: requirements.lock | $(UV)
 	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 on PATH: install one of them" >&2; exit 1; }

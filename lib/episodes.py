@@ -37,7 +37,7 @@ class Episode:
     set: str  # the questions' split
     decode: str  # one of DECODES
     question: str  # its id
-    structure: str
+    structure: str | None  # None: a person's question
     hops: int
     sample: int  # from 0, within question and update
     messages: list[dict[str, Any]]  # {role, content, tool_calls?}, as sent and received, from the question on

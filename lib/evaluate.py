@@ -29,14 +29,21 @@ from lib.files import read_jsonl, write_json
 from lib.graph import server
 from lib.graph.query import CACHE, Reader
 from lib.graph.world import DONE, CypherWorld, asks
-from lib.settings import SETS, Settings, SettingsError, load
+from lib.settings import HUMAN, SETS, Settings, SettingsError, load
 
 GROUPS_AT_ONCE = 48  # enough to fill the sampler's rows; the database has a limit of its own
 SAMPLER_SEED = 0  # an arm's draws differ by its name, which is part of every rollout's key
 
 
 def questions(settings: Settings, split: str) -> list[Question]:
-    return read_jsonl(settings.questions_dir / f"{split}.jsonl")
+    folder = settings.human_dir if split == HUMAN else settings.questions_dir
+    return read_jsonl(folder / f"{split}.jsonl")
+
+
+def asked_sets(settings: Settings) -> dict[str, list[Question]]:
+    """The test's questions by set: the generated ones, and people's where the run has any."""
+    people = questions(settings, HUMAN)
+    return {split: questions(settings, split) for split in SETS} | ({HUMAN: people} if people else {})
 
 
 def renderer_for(settings: Settings, model: Path | None = None) -> Renderer:
@@ -105,7 +112,7 @@ def sampler(client: tinker.SamplingClient, settings: Settings, greedy: bool = Fa
 
 
 def evaluate(settings: Settings, arm: str) -> Path:
-    """Write an arm's episodes over both evaluation sets: k samples a question, and one greedy.
+    """Write an arm's episodes over the evaluation sets: k samples a question, and one greedy.
 
     arm: "base", "control" or "trained-<seed>". Returns the episode file. Resumes where a killed run stopped.
     """
@@ -131,10 +138,10 @@ async def _evaluate(settings: Settings, arm: str, uri: str, work: Path) -> None:
             for decode, samples in (("sampled", settings.evaluate.samples), ("greedy", 1)):
                 policy = sampler(client, settings, greedy=decode == "greedy")
                 label = Label(settings.run, arm, seed, "evaluate", decode)
-                for split in SETS:
+                for split, asked in asked_sets(settings).items():
                     await rollouts(
                         lambda _: policy,  # noqa: B023  # used before the loop goes on
-                        questions(settings, split),
+                        asked,
                         samples,
                         label,
                         world,
@@ -218,14 +225,15 @@ def _spoken(renderer: Renderer, opening: list[Message], message: Message) -> lis
 def validate(settings: Settings) -> dict[str, Any]:
     """The oracle (replays the reference query) must score 1.0 and the null agent 0.0, through the whole path.
 
-    Writes data/runs/<run>/validate.json; raises AssertionError naming the set and agent that don't.
+    Writes data/runs/<run>/validate.json, {set: {oracle, null}}; for people's questions with what `unanswerable` finds among
+    them, and without `oracle` where it can replay none. Raises AssertionError naming the set and agent that fail.
     """
     with server.running(settings.graph_dir, settings.data) as uri:
         rates = loop.run(_validate(settings, uri))
     write_json(settings.run_dir / "validate.json", rates)
     for split, by_agent in rates.items():
         for agent, expected in (("oracle", 1.0), ("null", 0.0)):
-            if by_agent[agent] != expected:
+            if by_agent.get(agent, expected) != expected:
                 raise AssertionError(
                     f"{agent} agent scores {by_agent[agent]:.4f} on {split}, not {expected}: the path from question "
                     "to score is broken, and no arm's figure on this set means anything"
@@ -233,25 +241,50 @@ def validate(settings: Settings) -> dict[str, Any]:
     return rates
 
 
-async def _validate(settings: Settings, uri: str) -> dict[str, dict[str, float]]:
-    rates: dict[str, dict[str, float]] = {}
+async def _validate(settings: Settings, uri: str) -> dict[str, dict[str, Any]]:
     async with world_for(settings, uri, settings.agent.evaluation_query_timeout) as (world, renderer):
-        for split in ("dev", *SETS):
-            rates[split] = {}
-            for agent in ("oracle", "null"):
-                kept: list[Episode] = []
 
-                def script(question: Question, agent: str = agent) -> TokenCompleter:
-                    said = [asks(question["query"]), DONE] if agent == "oracle" else [DONE]
-                    return Scripted(renderer, world.prompt(question), said)
+        async def rate(agent: str, split: str, asked: Sequence[Question]) -> dict[str, float]:
+            kept: list[Episode] = []
 
-                label = Label(settings.run, agent, 0, "evaluate", "greedy")
-                await rollouts(
-                    script, questions(settings, split), 1, label, world, renderer, settings, kept.append,
-                    what=f"{agent}, {split}",
-                )  # fmt: skip
-                rates[split][agent] = sum(e.reward for e in kept) / len(kept)
+            def script(question: Question) -> TokenCompleter:
+                said = [asks(question["query"]), DONE] if agent == "oracle" else [DONE]
+                return Scripted(renderer, world.prompt(question), said)
+
+            label = Label(settings.run, agent, 0, "evaluate", "greedy")
+            what = f"{agent}, {split}"
+            await rollouts(script, asked, 1, label, world, renderer, settings, kept.append, what=what)
+            return {agent: sum(e.reward for e in kept) / len(kept)} if kept else {}
+
+        rates: dict[str, dict[str, Any]] = {}
+        for split, asked in ({"dev": questions(settings, "dev")} | asked_sets(settings)).items():
+            unfit = unanswerable(asked, world, renderer, settings) if split == HUMAN else {}
+            never = {*unfit.get("question_too_long", ()), *unfit.get("no_query", ())}
+            replayed = [question for question in asked if question["id"] not in never]
+            rates[split] = unfit | await rate("oracle", split, replayed) | await rate("null", split, asked)
     return rates
+
+
+def unanswerable(
+    asked: Sequence[Question], world: World, renderer: Renderer, settings: Settings
+) -> dict[str, list[str]]:
+    """People's questions, by id, that no agent can answer within the settings, or that the oracle can't replay.
+
+    question_too_long: the prompt leaves no room for a turn within agent.max_trajectory_tokens, so that every episode ends
+    before its first one. answer_too_long: the reference query is longer than a turn's agent.max_tokens. no_query: no Cypher
+    is known that returns the reference rows. An episode on one of them counts as any other; the report says how many.
+    """
+    agent = settings.agent
+    found: dict[str, list[str]] = {"question_too_long": [], "answer_too_long": [], "no_query": []}
+    for question in asked:
+        opening, query = world.prompt(question), question["query"]
+        if renderer.build_generation_prompt(opening).length + agent.max_tokens > agent.max_trajectory_tokens:
+            found["question_too_long"].append(question["id"])
+        if query is None:
+            found["no_query"].append(question["id"])
+        elif len(_spoken(renderer, opening, asks(query))) > agent.max_tokens:
+            found["answer_too_long"].append(question["id"])
+    return found
 
 
 def main() -> None:
@@ -259,9 +292,17 @@ def main() -> None:
     parser.add_argument("what", choices=["validate"], help="validate: oracle and null agents over every evaluation set")
     parser.parse_args()
     try:
-        print(json.dumps(validate(load()), indent=1))
+        settings = load()
+        rates = validate(settings)
     except (AssertionError, SettingsError, server.ServerError, EnvironmentFault, OSError, ValueError) as e:
         sys.exit(f"validate: {e}")
+    print(json.dumps(rates, indent=1))
+    if long := len(rates.get(HUMAN, {}).get("question_too_long", [])):
+        print(
+            f"{long} of people's questions leave no room for an answer within agent.max_trajectory_tokens = "
+            f"{settings.agent.max_trajectory_tokens}, so every arm will be wrong on them: raise it, and model.context with it",
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

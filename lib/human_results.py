@@ -6,69 +6,104 @@ others report for the same set, the clean ones are those whose reference nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lib import bootstrap, measures
-from lib.episodes import Episode
+from lib.episodes import DECODES
+from lib.human_set import SUSPECT
 from lib.measures import Arm, Method
 
 SCORES = ("strict", "lenient")
 ALL, CLEAN = "all", "clean"
+NO_ROOM = ("max_tokens", "context_overflow")  # stop reasons of an episode that had no room for another word
+UNANSWERABLE = ("question_too_long", "answer_too_long", "no_query")  # as lib.evaluate.unanswerable names them
+
+
+def section(
+    frozen: Mapping[str, Any],
+    arms: Mapping[str, Mapping[str, Arm]],
+    contrasts: Sequence[tuple[str, str]],
+    validated: Mapping[str, Any],
+    test: Method,
+) -> dict[str, Any] | None:
+    """The part of results.json on people's questions; None for a run that has none.
+
+    frozen: as the plan holds it (lib.human_set.frozen). arms: way of decoding -> name -> arm, on these questions.
+    contrasts: pairs of arms (before, after). validated: what validate.json says of this set.
+
+    Returns {release, counts: {status: questions}, suspected: {reason: questions}, unanswerable: {kind: {all, clean}}, and
+    `table` for each way of decoding}. Raises ValueError as `table` does.
+    """
+    if not frozen["questions"] and not arms:
+        return None
+    if lacking := [decode for decode in DECODES if decode not in arms]:
+        raise ValueError(f"no {lacking[0]} episode answers one of the people's questions: run 5_evaluate to its end")
+    parts = _parts(frozen)
+    why = Counter(frozen["reasons"][question] for question in frozen["statuses"][SUSPECT])
+    return {
+        "release": frozen["release"],
+        "counts": {status: len(found) for status, found in frozen["statuses"].items()},
+        "suspected": dict(sorted(why.items(), key=lambda item: (-item[1], item[0]))),
+        "unanswerable": {
+            kind: {part: len(among & set(validated.get(kind, ()))) for part, among in parts.items()}
+            for kind in UNANSWERABLE
+        },
+        **{decode: table(frozen, group, contrasts, test) for decode, group in sorted(arms.items())},
+    }
 
 
 def table(
-    frozen: Mapping[str, Any],
-    arms: Mapping[str, Iterable[Episode]],
-    contrasts: Sequence[tuple[str, str]],
-    test: Method,
+    frozen: Mapping[str, Any], arms: Mapping[str, Arm], contrasts: Sequence[tuple[str, str]], test: Method
 ) -> dict[str, Any]:
-    """Counts of the human set and the rates of the arms on it.
+    """The rates of the arms on the human set in one way of decoding.
 
-    frozen: as the plan holds it (lib.questions.human.frozen). arms: each arm's episodes on the human set in one way of
-    decoding. contrasts: pairs of arms (before, after).
-
-    Returns {counts: {status: questions}, all: {...}, clean: {...}}; of these two, each has `questions`, `arms` ({arm:
-    {questions, episodes, faulty, strict, lenient: {rate, low, high}}}) and `contrasts` ({"after - before": {score: {delta,
-    low, high, up, down, same, questions, warnings}}}). Intervals are by paired bootstrap over questions, at the test's
-    confidence: people's questions share no structure that would have to be drawn whole.
+    Returns {all: {...}, clean: {...}}, each with `questions`, `arms` ({arm: {questions, episodes, faulty, no_room, strict,
+    lenient: {rate, low, high}}}) and `contrasts` ({"after - before": {score: {delta, low, high, up, down, same, questions,
+    warnings}}}); no_room counts episodes that ended because a turn or the whole was as long as it may be. Intervals are by
+    paired bootstrap over questions, at the test's confidence: people's questions share no structure that would have to be
+    drawn whole.
 
     Raises ValueError for an episode on a question that isn't in the frozen set, or for a question that an arm has no
     episode of at all: the set was fixed, and so was its size.
     """
-    statuses = {question: status for status, found in frozen["statuses"].items() for question in found}
-    measured = {name: Arm.of(name, episodes) for name, episodes in arms.items()}
-    for name, arm in measured.items():
+    parts = _parts(frozen)
+    for name, arm in arms.items():
         seen = set(arm.by_question) | {episode.question for episode in arm.faulty}
-        if unknown := sorted(seen - set(statuses)):
+        if unknown := sorted(seen - parts[ALL]):
             raise ValueError(
                 f"{name} answers {unknown[0]!r}, which isn't in the frozen set: evaluate on that set again"
             )
-        if missing := sorted(set(statuses) - seen):
+        if missing := sorted(parts[ALL] - seen):
             raise ValueError(f"{name} has no episode of {missing[0]!r}: evaluate the human set to its end")
-    parts = {ALL: set(statuses), CLEAN: {q for q, status in statuses.items() if status == frozen["clean"]}}
     return {
-        "counts": {status: len(found) for status, found in frozen["statuses"].items()},
-        **{
-            part: {
-                "questions": len(among),
-                "arms": {name: _rates(arm, among, test) for name, arm in measured.items()},
-                "contrasts": {
-                    f"{after} - {before}": _contrast(measured[before], measured[after], among, test)
-                    for before, after in contrasts
-                },
-            }
-            for part, among in parts.items()
-        },
+        part: {
+            "questions": len(among),
+            "arms": {name: _rates(arm, among, test) for name, arm in sorted(arms.items())},
+            "contrasts": {
+                f"{after} - {before}": _contrast(arms[before], arms[after], among, test) for before, after in contrasts
+            },
+        }
+        for part, among in parts.items()
+    }
+
+
+def _parts(frozen: Mapping[str, Any]) -> dict[str, set[str]]:
+    return {
+        ALL: {question for found in frozen["statuses"].values() for question in found},
+        CLEAN: set(frozen["statuses"][frozen["clean"]]),
     }
 
 
 def _rates(arm: Arm, among: set[str], test: Method) -> dict[str, Any]:
     questions = [question for question in sorted(arm.by_question) if question in among]
+    episodes = [episode for question in questions for episode in arm.by_question[question]]
     out: dict[str, Any] = {
         "questions": len(questions),
-        "episodes": sum(len(arm.by_question[question]) for question in questions),
+        "episodes": len(episodes),
         "faulty": sum(episode.question in among for episode in arm.faulty),
+        "no_room": sum(episode.stop in NO_ROOM for episode in episodes),
     }
     for score in SCORES if questions else ():
         found = measures.per_question(arm.scores(questions, score))
@@ -94,27 +129,3 @@ def _contrast(before: Arm, after: Arm, among: set[str], test: Method) -> dict[st
             "warnings": list(found.warnings),
         }
     return out
-
-
-def markdown(results: Mapping[str, Any]) -> str:
-    """The table for a report: how many questions have which status, then each arm's strict rate with all and the clean.
-
-    results: as `table` returns them. An arm without a usable episode in a part has a dash there.
-    """
-    lines = ["| status | questions |", "|---|---:|"]
-    lines += [f"| {status} | {n} |" for status, n in results["counts"].items()]
-    head = " | ".join(f"{part} ({results[part]['questions']})" for part in (ALL, CLEAN))
-    lines += ["", f"| strict | {head} |", "|---|---:|---:|"]
-    for name in results[ALL]["arms"]:
-        cells = [_cell(results[part]["arms"][name].get("strict"), "rate", "") for part in (ALL, CLEAN)]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    for name in results[ALL]["contrasts"]:
-        cells = [_cell(results[part]["contrasts"][name].get("strict"), "delta", "+") for part in (ALL, CLEAN)]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _cell(found: Mapping[str, Any] | None, key: str, sign: str) -> str:
-    if found is None:
-        return "-"
-    return f"{found[key]:{sign}.3f} [{found['low']:{sign}.3f}, {found['high']:{sign}.3f}]"

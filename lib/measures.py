@@ -67,7 +67,8 @@ def shared(*arms: Arm) -> list[str]:
 
 
 def structures(arm: Arm, questions: Sequence[str]) -> list[str]:
-    return [arm.by_question[question][0].structure for question in questions]
+    """The structure of each question; a person's question has none and stands for itself."""
+    return [arm.by_question[question][0].structure or question for question in questions]
 
 
 def summary(arm: Arm, test: Method) -> dict[str, Any]:
@@ -297,8 +298,9 @@ def equivalence(before: Arm, after: Arm, margin: float, test: Method) -> dict[st
 def by_structure(before: Arm, after: Arm) -> list[dict[str, Any]]:
     """Strict rate before and after in each structure, largest gain first."""
     groups: dict[str, list[str]] = defaultdict(list)
-    for question in shared(before, after):
-        groups[after.by_question[question][0].structure].append(question)
+    both = shared(before, after)
+    for structure, question in zip(structures(after, both), both, strict=True):
+        groups[structure].append(question)
     rows = []
     for structure, questions in groups.items():
         x = mean(np.nanmean(before.scores(questions, "strict"), axis=1))

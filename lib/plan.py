@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from lib import fingerprints, power
+from lib import fingerprints, human_set, power
 from lib.bootstrap import FEW_CLUSTERS
 from lib.files import write_json
-from lib.settings import ROOT, SETS, Settings, SettingsError, load
+from lib.settings import HUMAN, ROOT, SETS, Settings, SettingsError, load
 
 FIRST_SET, APART_SET = SETS
 FIRST_TEST = {"set": FIRST_SET, "score": "strict", "decode": "sampled", "contrast": ["control", "trained"]}
@@ -54,6 +54,9 @@ EXPLORATORY = {
     "reach and reliability": "pass@k against pass^k",
     "never, sometimes, always": "the contrast by how often the untrained arms answered a question",
     "structures": "gains by structure, changes by question, questions never solved",
+}
+PEOPLE = {
+    HUMAN: "people's questions, with all of them and with the clean ones, paired and resampled by question, without a target"
 }
 HYPOTHESIS = {
     "claim": "practice raises the strict rate on held-out instances over the control's, by at least the bar",
@@ -194,6 +197,7 @@ def make(settings: Settings) -> dict[str, Any]:
     """
     confident(settings.test.confidence)
     questions = {name: _questions(settings, name) for name in SETS}
+    people = _people(settings)
     test = settings.test
     plan: dict[str, Any] = {
         "run": settings.run,
@@ -201,6 +205,7 @@ def make(settings: Settings) -> dict[str, Any]:
         "hypothesis": HYPOTHESIS,
         "arms": ARMS,
         "sets": questions,
+        "human": people,
         "first_endpoint": {
             **FIRST_TEST,
             "samples": settings.evaluate.samples,
@@ -235,7 +240,7 @@ def make(settings: Settings) -> dict[str, Any]:
         },
         "checkpoint": "the last one; the curve on dev questions chooses none",
         "stopping": STOPPING,
-        "exploratory": EXPLORATORY,
+        "exploratory": EXPLORATORY | (PEOPLE if people["questions"] else {}),
         "predictions": PREDICTIONS,
         "seeds": list(settings.train.seeds),
         "settings": _plain(settings),
@@ -286,7 +291,8 @@ def _fingerprints(settings: Settings) -> dict[str, Any]:
 
 def _plain(settings: Settings) -> dict[str, Any]:
     plain = dataclasses.asdict(settings)
-    del plain["data"], plain["graph"]["path"]  # where the files are is no part of what was planned
+    # Where the files are is no part of what was planned; what people's questions hold is, by its hash.
+    del plain["data"], plain["graph"]["path"], plain["human"]
     return plain
 
 
@@ -299,6 +305,13 @@ def _questions(settings: Settings, name: str) -> dict[str, Any]:
             f"{_name(settings, file)} is missing: make the questions (2_questions) before the plan"
         ) from None
     return {"questions": len(lines), "structures": len({line["structure"] for line in lines})}
+
+
+def _people(settings: Settings) -> dict[str, Any]:
+    try:
+        return human_set.frozen(settings.human_dir)
+    except human_set.HumanError as problem:
+        raise PlanError(f"data/{HUMAN}: {problem}") from problem
 
 
 def _name(settings: Settings, file: Path) -> str:

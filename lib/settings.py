@@ -45,6 +45,12 @@ class Questions:
 
 
 SETS = ("held_out_instances", "held_out_structures")  # the test's questions: those of the claim, and those apart
+HUMAN = "human"  # people's questions, a third set where a run has any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Human:
+    questions: str  # a file; empty where no people are asked
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +134,7 @@ class Settings:
     run: str
     graph: Graph
     questions: Questions
+    human: Human
     model: Model
     cold_start: ColdStart
     agent: Agent
@@ -143,6 +150,10 @@ class Settings:
     @property
     def questions_dir(self) -> Path:
         return self.data / "questions"
+
+    @property
+    def human_dir(self) -> Path:
+        return self.data / HUMAN
 
     @property
     def run_dir(self) -> Path:
@@ -256,6 +267,11 @@ def _check_together(settings: Settings) -> None:
         raise SettingsError(f"run = {settings.run!r} names a folder; use small letters, digits, '.', '_' and '-'")
     if (needed := PATHS.get(settings.graph.source)) and not settings.graph.path:
         raise SettingsError(f"graph.path = '' must name {needed} that source {settings.graph.source} reads")
+    if settings.human.questions and Path(settings.human.questions).suffix not in (".json", ".jsonl"):
+        raise SettingsError(
+            f"human.questions = {settings.human.questions!r} must be BIRD's .json file or a .jsonl file of your own; empty "
+            "for none"
+        )
     if settings.model.hidden % settings.model.heads:
         raise SettingsError(
             f"model.hidden = {settings.model.hidden} must be a multiple of model.heads = {settings.model.heads}"

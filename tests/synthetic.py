@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from lib import fingerprints, plan
+from lib import fingerprints, human_set, plan
 from lib.episodes import Episode, Writer, read
 from lib.files import write_json, write_jsonl, write_text
+from lib.human_set import SUSPECT, USABLE
 from lib.questions.demonstrations import SILENT, mistakes
 from lib.reward import digest
-from lib.settings import ROOT, Settings, load
+from lib.settings import HUMAN, ROOT, Settings, load
 
 SIZES = {"train": 40, "dev": 24, "held_out_instances": 96, "held_out_structures": 24, "demonstrations": 8}
 TEMPLATES = (
@@ -142,17 +143,17 @@ def difficulty(asked: dict[str, Any]) -> float:
     return min(1.0, max(0.0, 1.5 * drawn - 0.2))
 
 
-def make(folder: Path, gain: float = 0.2, transfer: float = 0.0, **changes: Any) -> Settings:
+def make(folder: Path, gain: float = 0.2, transfer: float = 0.0, people: int = 0, **changes: Any) -> Settings:
     """A whole run in `folder`, ready for compare(): the trained arm's rate on each question is the control's plus `gain`.
 
-    The plan is written by plan.write, and the seeds record its digest.
+    people: questions that people asked, few of which the control has right. The plan is written by plan.write, and the seeds record its digest.
     """
     settings = settings_in(folder, **changes)
-    asked = inputs(settings)
+    asked = inputs(settings, people)
     plan.write(settings)
     for arm in settings.arms:
         with Writer(settings.episodes(arm)) as writer:
-            for name, more in (("held_out_instances", gain), ("held_out_structures", transfer)):
+            for name, more in (("held_out_instances", gain), ("held_out_structures", transfer), (HUMAN, gain)):
                 for one in asked[name]:
                     rate = difficulty(one) * (1.0 if name == "held_out_instances" else 0.15)
                     rate = min(1.0, rate + more) if arm.startswith("trained") else rate
@@ -164,15 +165,30 @@ def make(folder: Path, gain: float = 0.2, transfer: float = 0.0, **changes: Any)
     similarities(settings, asked)
     for seed in settings.train.seeds:
         trained(settings, seed, asked["train"], asked["dev"], gain)
-    write_json(settings.run_dir / "validate.json", {name: {"oracle": 1.0, "null": 0.0} for name in ("dev", *asked)})
+    validated: dict[str, Any] = {name: {"oracle": 1.0, "null": 0.0} for name, found in asked.items() if found}
+    if people:
+        validated[HUMAN] |= {
+            "question_too_long": [f"{HUMAN}-0001"],
+            "answer_too_long": [],
+            "no_query": [f"{HUMAN}-0000"],
+        }
+    write_json(settings.run_dir / "validate.json", validated)
     return settings
 
 
-def inputs(settings: Settings) -> dict[str, list[dict[str, Any]]]:
+def person(i: int) -> dict[str, Any]:
+    """A person's question, as lib.questions.human judges them: every third has a reference that is suspected."""
+    judged = (SUSPECT, "the SQL repeats a user for each badge") if i % 3 == 0 else (USABLE, None)
+    found = {"structure": None, "status": judged[0], "reason": judged[1], "bird_difficulty": "simple", "sql": None}
+    return {**question(HUMAN, i), **found, "answer": {"query": None, "right": True, "rows": None}}
+
+
+def inputs(settings: Settings, people: int = 0) -> dict[str, list[dict[str, Any]]]:
     """Questions, graph counts and the base model's files; returns the questions by set."""
     asked = {name: [question(name, i) for i in range(size)] for name, size in SIZES.items()}
     for name, found in asked.items():
         write_jsonl(settings.questions_dir / f"{name}.jsonl", found)
+    human_set.write([person(i) for i in range(people)], None, settings.human_dir)
     hops = {name: dict(Counter(str(one["hops"]) for one in found)) for name, found in asked.items()}
     leaks = {"evaluation questions": 120, "queries shared": 0, "row sets": {"shared": 0.1, "by chance": 0.1}}
     write_json(settings.questions_dir / "summary.json", {"counts": SIZES, "hops": hops, "leaks": leaks})
@@ -189,7 +205,7 @@ def inputs(settings: Settings) -> dict[str, list[dict[str, Any]]]:
         "loss": [3.0, 1.0, 0.4],
     }
     write_json(settings.run_dir / "base.json", {**facts, "mistakes": planted, "first_mistakes": planted, **sizes})
-    return asked
+    return asked | {HUMAN: [person(i) for i in range(people)]}
 
 
 def similarities(settings: Settings, asked: dict[str, list[dict[str, Any]]]) -> None:

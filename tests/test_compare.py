@@ -12,7 +12,7 @@ import pytest
 import synthetic
 from synthetic import episode, question
 
-from lib import compare, measures, mistakes, plan
+from lib import compare, human_set, measures, mistakes, plan
 from lib.files import write_json
 from lib.measures import Arm, Method
 
@@ -272,6 +272,30 @@ def test_what_was_not_checked_forbids_a_verdict(small):
     reason = compare.compare(small)["verdict"]["reason"]
     assert "validate.json doesn't say" in reason and "greedy episodes of held_out_instances are missing" in reason
     assert str(small.data) not in (small.run_dir / "results.json").read_text()
+
+
+def test_people_s_questions_stand_apart_and_change_no_verdict(small, tmp_path_factory):
+    asked = synthetic.make(
+        tmp_path_factory.mktemp("people"), gain=0.3, people=30,
+        train={"seeds": (0,), "updates": 8}, test={"resamples": 300},
+    )  # fmt: skip
+    with_people, without = compare.compare(asked), compare.compare(small)
+    assert without["human"] is None and without["plan"]["human"]["questions"] == 0
+    found = with_people["human"]
+    assert found["counts"]["usable"] == 20 and found["suspected"] == {"the SQL repeats a user for each badge": 10}
+    gains = [found["sampled"][part]["contrasts"]["trained - control"]["strict"] for part in ("all", "clean")]
+    assert [one["questions"] for one in gains] == [30, 20] and all(one["low"] > 0 for one in gains)
+    assert found["unanswerable"]["no_query"] == {"all": 1, "clean": 0}
+    assert found["unanswerable"]["question_too_long"] == {"all": 1, "clean": 1}
+    for key in ("arms", "contrasts", "verdict", "seeds", "mistakes", "predictions"):
+        assert with_people[key] == without[key], key
+    assert "human" in with_people["plan"]["exploratory"] and "human" not in without["plan"]["exploratory"]
+
+
+def test_people_s_questions_can_t_change_once_planned(small):
+    human_set.write([synthetic.person(0)], None, small.human_dir)
+    verdict = compare.compare(small)["verdict"]
+    assert verdict["verdict"] == "no success" and "human.questions: planned 0, now 1" in verdict["reason"]
 
 
 @pytest.mark.parametrize(("key", "value"), [("score", "lenient"), ("set", "dev"), ("contrast", ["base", "trained"])])

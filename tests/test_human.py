@@ -1,38 +1,42 @@
 """People's questions: every reference is checked from two sides, every doubt is said, and none of it reaches training."""
 
 import ast
-import asyncio
 import json
 import re
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
-from lib import evaluate, graph, human_results, tiny
-from lib.agent import Label
+from lib import evaluate, graph, human_results, human_set, tiny
+from lib.episodes import DECODES, read
 from lib.files import read_jsonl, write_jsonl
 from lib.graph import server, twin
-from lib.graph.world import DONE, asks
-from lib.measures import Method
-from lib.questions import human, human_answers, sql
+from lib.graph.world import CypherWorld
+from lib.measures import Arm, Method
+from lib.questions import human, human_answers, human_sources, sql
 from lib.questions.generate import generate
+from lib.questions.structures import STRUCTURES
+from lib.reward import score
+from lib.settings import SETS
 from tests import planted
 from tests.conftest import DATA, ROOT
-from tests.synthetic import episode, settings_in
+from tests.synthetic import episode, question, settings_in
 from tests.test_pipeline import closure, imported
 
 BIRD = DATA / "bird" / "codebase_community_186.json"
-HUMAN = tuple(f"lib/questions/{name}.py" for name in ("human", "human_answers", "human_sources", "sql"))
+MAKERS = tuple(f"lib/questions/{name}.py" for name in ("human", "human_answers", "human_sources", "sql"))
 TEST = Method(0.95, 1000)
 
 
 @pytest.fixture(scope="module")
 def asked():
-    return human.bird(BIRD) if BIRD.is_file() else []
+    return human_sources.bird(BIRD) if BIRD.is_file() else []
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +45,13 @@ def settings(asked, tmp_path_factory):
     data = tmp_path_factory.mktemp("human")
     file = planted.write(asked, data / "planted.sqlite")
     graph.build("bird", 1.0, 0, str(file), data / "graph")
-    return settings_in(data, agent={"max_tokens": 4096, "max_trajectory_tokens": 65536})
+    return settings_in(
+        data,
+        graph={"source": "bird", "path": str(file)},
+        human={"questions": str(BIRD)},
+        model={**SMALL, "context": 65536},
+        agent={"max_tokens": 4096, "max_trajectory_tokens": 65536},
+    )
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +68,16 @@ def address(settings):
 @pytest.fixture(scope="module")
 def made(asked, settings, database, address, bird):
     """The human set, written where evaluation reads questions: (lines by id, summary)."""
-    summary = human.make(asked, address, database, settings.questions_dir)
-    return {line["id"]: line for line in read_jsonl(settings.questions_dir / human.FILE)}, summary
+    summary = human.make(asked, address, database, settings.human_dir)
+    return {line["id"]: line for line in read_jsonl(settings.human_dir / human_set.FILE)}, summary
 
 
 # ---------------------------------------------------------------- BIRD's questions
 
 
 def test_the_release_is_pinned(asked, bird):
-    assert len(asked) == human.RELEASE.questions == 186
-    assert sum(q.hint is not None for q in asked) == human.RELEASE.hints == 175
+    assert len(asked) == human_sources.RELEASE.questions == 186
+    assert sum(q.hint is not None for q in asked) == human_sources.RELEASE.hints == 175
     assert set(human_answers.answers()) == {int(q.id.removeprefix("bird-")) for q in asked}
 
 
@@ -75,7 +85,7 @@ def test_a_whole_dev_json_is_the_same_release(asked, tmp_path, bird):
     entries = [{("SQL" if k == "sql" else k): v for k, v in e.items()} for e in json.loads(BIRD.read_text())]
     other = {**entries[0], "db_id": "superhero", "question_id": 0}
     (tmp_path / "dev.json").write_text(json.dumps([other, *entries]))
-    assert human.bird(tmp_path / "dev.json") == asked
+    assert human_sources.bird(tmp_path / "dev.json") == asked
 
 
 def test_another_release_is_named(tmp_path, bird):
@@ -83,23 +93,23 @@ def test_another_release_is_named(tmp_path, bird):
     entries[3]["evidence"] = ""
     (tmp_path / "dev.json").write_text(json.dumps(entries))
     with pytest.raises(
-        human.HumanError, match=r"is not the BIRD dev set of 2023.*186 questions.*, 174 with a hint.*--own"
+        human_set.HumanError, match=r"is not the BIRD dev set of 2023.*186 questions.*, 174 with a hint.*of your own"
     ):
-        human.bird(tmp_path / "dev.json")
+        human_sources.bird(tmp_path / "dev.json")
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '[{"db_id": "codebase_community", "question_id": 1}]'])
 def test_a_file_that_isn_t_birds_is_named(tmp_path, content):
     (tmp_path / "dev.json").write_text(content)
-    with pytest.raises(human.HumanError, match=r"dev\.json"):
-        human.bird(tmp_path / "dev.json")
+    with pytest.raises(human_set.HumanError, match=r"dev\.json"):
+        human_sources.bird(tmp_path / "dev.json")
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(human.HumanError, match=r"none\.json is missing: `python -m lib\.fetch bird`"):
-        human.bird(tmp_path / "none.json")
-    with pytest.raises(human.HumanError, match=r"none\.jsonl is missing: write one JSON object a line"):
-        human.own(tmp_path / "none.jsonl")
+    with pytest.raises(human_set.HumanError, match=r"none\.json is missing: `python -m lib\.fetch bird`"):
+        human_sources.bird(tmp_path / "none.json")
+    with pytest.raises(human_set.HumanError, match=r"none\.jsonl is missing: write one JSON object a line"):
+        human_sources.own(tmp_path / "none.jsonl")
     with pytest.raises(sql.SqlError, match="is no file"), sql.opened(tmp_path / "none.sqlite"):
         pass
 
@@ -110,7 +120,7 @@ def test_sql_and_cypher_return_the_same_rows(made):
     assert summary["questions"] == len(lines) == 186
     disagree = {name: line["reason"] for name, line in lines.items() if "the Cypher" in (line["reason"] or "")}
     assert disagree == {}
-    empty = {name: line["reason"] for name, line in lines.items() if human.is_empty(line["rows"])}
+    empty = {name: line["reason"] for name, line in lines.items() if human_set.is_empty(line["rows"])}
     print(f"{summary['not_empty']} of 186 aren't empty; the others: {empty}")
     assert summary["not_empty"] >= 170 and all(empty.values())
 
@@ -123,9 +133,9 @@ def test_each_difference_to_the_words_is_explained_and_shown(made, asked):
     assert differing == explained and len(explained) == 67
     for name in explained:
         line = lines[name]
-        assert line["status"] == human.SUSPECT and line["reason"].startswith("the SQL ")
-        assert not human.is_empty(line["answer"]["rows"]), "a broken query would return nothing as well"
-    assert summary["statuses"] == dict.fromkeys(human.STATUSES, 0) | {human.SUSPECT: 67, human.USABLE: 119}
+        assert line["status"] == human_set.SUSPECT and line["reason"].startswith("the SQL ")
+        assert not human_set.is_empty(line["answer"]["rows"]), "a broken query would return nothing as well"
+    assert summary["statuses"] == dict.fromkeys(human_set.STATUSES, 0) | {human_set.SUSPECT: 67, human_set.USABLE: 119}
 
 
 def test_lines_have_a_generated_question_s_fields(made):
@@ -147,47 +157,112 @@ def test_lines_have_a_generated_question_s_fields(made):
         assert set(line) == fields | {"sql", "status", "reason", "bird_difficulty", "answer"}
         assert (line["structure"], line["split"], line["source"]) == (None, "human", "human")
     assert summary["difficulties"] == {"simple": 151, "moderate": 30, "challenging": 5}
-    assert summary["hints"] == 175 and summary["release"]["sha256"] == human.RELEASE.sha256
+    assert summary["hints"] == 175 and summary["release"]["sha256"] == human_sources.RELEASE.sha256
     assert [name for name, line in lines.items() if line["ordered"]] == ["bird-658", "bird-694"]
 
 
 def test_the_same_bytes_twice(asked, made, settings, database, address, tmp_path):
     human.make(asked, address, database, tmp_path)
-    for name in (human.FILE, human.SUMMARY):
-        assert (tmp_path / name).read_bytes() == (settings.questions_dir / name).read_bytes()
+    for name in (human_set.FILE, human_set.SUMMARY):
+        assert (tmp_path / name).read_bytes() == (settings.human_dir / name).read_bytes()
     assert planted.write(asked, tmp_path / "again.sqlite").read_bytes() == database.read_bytes()
 
 
-def test_the_oracle_is_always_right_and_silence_never(made, settings, address):
-    """The path of a full-size study's headline test: human questions, episodes, all and clean, a contrast."""
+def with_model(settings, lines):
+    """The settings' run with generated questions to ask (one each) and a small random model, to which the system prompt is
+    one word as it is to the study's."""
+    rows = [[json.loads((settings.graph_dir / "counts.json").read_text())["database"]["nodes"]["Tag"]]]
+    tags = {"question": "How many tags?", "query": "MATCH (t:Tag) RETURN count(t)", "hint": None, "rows": rows}
+    for split in ("dev", *SETS):
+        write_jsonl(settings.questions_dir / f"{split}.jsonl", [{**question(split, 0), **tags}])
+    bare, queries = settings.run_dir / "bare", [line["query"] or "" for line in lines]
+    tiny.build_tokenizer("", [], queries, [], []).save_pretrained(bare)
+    renderer = evaluate.renderer_for(settings, bare)
+    world = CypherWorld(None, renderer, graph.schema_text(settings.graph_dir), settings.agent)
+    tokenizer = tiny.build_tokenizer(world.prompt(tags)[0]["content"], [], queries, [], [])
+    tiny.save(settings.base_dir, tokenizer, tiny.build_model(len(tokenizer), settings.model))
+
+
+SMALL = {"hidden": 32, "heads": 2, "feed_forward": 64, "layers": ("conv", "full_attention"), "context": 128}
+
+
+def test_people_s_questions_run_end_to_end(made, settings, address, monkeypatch):
+    """The path of a full-size study's headline test: plan, validation, two arms' episodes, all and clean, a contrast."""
+    monkeypatch.setenv("NEO4J_URI", address)  # the server that runs already holds this graph
     lines, _ = made
-    frozen = human.frozen(settings.questions_dir)
-    queries = [line["query"] for line in lines.values()]
-    tiny.build_tokenizer("", [], queries, [], []).save_pretrained(settings.base_dir)
-    kept = {"oracle": [], "null": []}
+    with_model(settings, lines.values())
+    assert evaluate.validate(settings)["human"] == {
+        "oracle": 1.0, "null": 0.0, "question_too_long": [], "answer_too_long": [], "no_query": []
+    }  # fmt: skip
 
-    async def go():
-        async with evaluate.world_for(settings, address, 60.0) as (world, renderer):
-            for agent, episodes in kept.items():
-
-                def script(question, agent=agent):
-                    said = [asks(question["query"]), DONE] if agent == "oracle" else [DONE]
-                    return evaluate.Scripted(renderer, world.prompt(question), said)
-
-                label = Label(settings.run, agent, 0, "evaluate", "greedy")
-                asked = evaluate.questions(settings, "human")
-                await evaluate.rollouts(script, asked, 1, label, world, renderer, settings, episodes.append)
-
-    asyncio.run(go())
-    assert [e.question for e in kept["oracle"] if not e.strict] == []
-    assert [e.question for e in kept["null"] if e.reward] == []
-    results = human_results.table(frozen, kept, [("null", "oracle")], TEST)
+    limits = {"max_turns": 1, "max_tokens": 20, "max_trajectory_tokens": SMALL["context"]}
+    quick = replace(settings, run="quick", model=replace(settings.model, **SMALL), agent=replace(settings.agent, **limits),
+                    evaluate=replace(settings.evaluate, samples=1))  # fmt: skip
+    with_model(quick, lines.values())
+    kept = {name: read(evaluate.evaluate(quick, name)) for name in ("base", "control")}
+    assert {len(found) for found in kept.values()} == {2 * (186 + 2)}
+    arms = {
+        decode: {
+            name: Arm.of(name, [e for e in found if (e.set, e.decode) == ("human", decode)])
+            for name, found in kept.items()
+        }
+        for decode in DECODES
+    }
+    unfit = unanswerable(quick, lines.values())
+    results = human_results.section(human_set.frozen(quick.human_dir), arms, [("base", "control")], unfit, TEST)
+    assert sum(results["counts"].values()) == 186 and sum(results["suspected"].values()) == 67
     for part, n in (("all", 186), ("clean", 119)):
-        assert results[part]["questions"] == n
-        assert [results[part]["arms"][a]["strict"]["rate"] for a in kept] == [1.0, 0.0]
-        found = results[part]["contrasts"]["oracle - null"]["strict"]
-        assert (found["delta"], found["up"], found["questions"]) == (1.0, n, n)
-    assert "| strict | all (186) | clean (119) |" in human_results.markdown(results)
+        one = results["sampled"][part]
+        assert one["questions"] == one["arms"]["base"]["episodes"] == n and one["arms"]["base"]["strict"]["rate"] == 0
+        assert one["contrasts"]["control - base"]["strict"]["questions"] == n
+    # what doesn't fit is no silent zero
+    greedy = [e for e in kept["base"] if (e.set, e.decode) == ("human", "greedy")]
+    never_began = sorted(e.question for e in greedy if e.tokens["sampled"] == 0)
+    assert 0 < len(never_began) < 186 and never_began == sorted(unfit["question_too_long"])
+    assert results["unanswerable"]["question_too_long"]["all"] == len(never_began)
+    assert results["sampled"]["all"]["arms"]["base"]["no_room"] >= len(never_began)
+
+
+def unanswerable(settings, lines):
+    renderer = evaluate.renderer_for(settings)
+    world = CypherWorld(None, renderer, graph.schema_text(settings.graph_dir), settings.agent)
+    return evaluate.unanswerable(list(lines), world, renderer, settings)
+
+
+def test_questions_that_do_not_fit_are_told_with_the_way_out(address, settings, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("NEO4J_URI", address)
+    (tmp_path / "graph").symlink_to(settings.graph_dir)
+    long = {"question": "How many tags are there, in other words" + " and again in other words" * 40 + "?"}
+    write_jsonl(tmp_path / "own.jsonl", [OWN[0], {**OWN[0], **long}])
+    tight = replace(settings, data=tmp_path, model=replace(settings.model, **{**SMALL, "context": 300}),
+                    human=replace(settings.human, questions=str(tmp_path / "own.jsonl")),
+                    agent=replace(settings.agent, max_tokens=100, max_trajectory_tokens=300))  # fmt: skip
+    human.make_for(tight)
+    with_model(tight, evaluate.questions(tight, "human"))
+    monkeypatch.setattr(evaluate, "load", lambda: tight)
+    monkeypatch.setattr(sys, "argv", ["evaluate", "validate"])
+    evaluate.main()
+    said = capsys.readouterr()
+    found = json.loads(said.out)["human"]
+    assert found == {
+        "oracle": 1.0, "null": 0.0, "question_too_long": ["own-0002"], "answer_too_long": [], "no_query": []
+    }  # fmt: skip
+    assert "1 of people's questions leave no room" in said.err
+    assert "agent.max_trajectory_tokens = 300" in said.err and "model.context" in said.err
+
+
+def test_a_repeated_row_alone_is_nine_suspicions(made):
+    """Sets of rows are equal, but the words ask for users and the SQL returns one for each of their badges or posts."""
+    lines, _ = made
+    repeating = [line for line in lines.values() if "repeats a user" in (line["reason"] or "")]
+    assert len(repeating) == 9
+    for line in repeating:
+        rows, words = line["rows"], line["answer"]["rows"]
+        assert score(distinct(words), distinct(rows)).strict and not score(words, rows).strict, line["id"]
+
+
+def distinct(rows):
+    return [json.loads(row) for row in sorted({json.dumps(row) for row in rows})]
 
 
 # ---------------------------------------------------------------- a person's own, and every status
@@ -207,34 +282,35 @@ OWN = [
     {"question": "Which one?", "sql": "SELECT SUM(Views) FROM users WHERE DisplayName IN ('planted twin', 'no one')"},
     {"question": "Best?", "id": "mine", "sql": "SELECT Title FROM posts WHERE Title > '' ORDER BY Score DESC LIMIT 2"},
 ]  # fmt: skip
-EXPECTED = [human.USABLE] * 3 + [human.EMPTY] * 3 + [human.TIED] * 3 + [human.DISAGREE] * 2
-EXPECTED += [human.AMBIGUOUS, human.USABLE]
+EXPECTED = [human_set.USABLE] * 3 + [human_set.EMPTY] * 3 + [human_set.TIED] * 3 + [human_set.DISAGREE] * 2
+EXPECTED += [human_set.AMBIGUOUS, human_set.USABLE]
 
 
 def test_own_questions_load_the_same_way(address, database, tmp_path):
     write_jsonl(tmp_path / "own.jsonl", OWN)
-    asked = human.own(tmp_path / "own.jsonl")
+    asked = human_sources.own(tmp_path / "own.jsonl")
     summary = human.make(asked, address, database, tmp_path)
-    lines = read_jsonl(tmp_path / human.FILE)
+    lines = read_jsonl(tmp_path / human_set.FILE)
     assert [line["status"] for line in lines] == EXPECTED
     assert [line["id"] for line in lines] == [f"own-{i:04d}" for i in range(1, len(OWN))] + ["mine"]
     assert {line["source"] for line in lines} == {"own"} and summary["release"] is None
     assert lines[0]["rows"] == lines[1]["rows"] and lines[0]["hint"] == "a tag is a tag"
     assert lines[1]["query"] is None and lines[1]["bird_difficulty"] == "simple"
+    assert [line["query"] for line in lines[9:11]] == [None, None], "a query that returns other rows replays nothing"
     assert lines[-1]["ordered"] and not lines[2]["ordered"]
     assert "rows are sorted alike where 1 is taken" in lines[6]["reason"]
     assert "rows in no order where 3 are taken" in lines[7]["reason"]
     assert "the Cypher fails" in lines[10]["reason"] and lines[11]["reason"] == "2 users have a name in the question"
-    assert summary["statuses"][human.EMPTY] == 3
+    assert summary["statuses"][human_set.EMPTY] == 3
     human.make(asked[:1], address, None, tmp_path)  # Cypher needs no SQLite file
 
 
 def test_a_suspicion_that_makes_no_difference_is_a_note(address, database, tmp_path):
-    same = human.Asked("q", "How many tags?", None, None, "own", "SELECT COUNT(*) FROM tags",
+    same = human_sources.Asked("q", "How many tags?", None, None, "own", "SELECT COUNT(*) FROM tags",
                        "MATCH (t:Tag) RETURN count(t)", "MATCH (t:Tag) RETURN count(*)", "counts rows")  # fmt: skip
     human.make([same], address, database, tmp_path)
-    (line,) = read_jsonl(tmp_path / human.FILE)
-    assert (line["status"], line["reason"]) == (human.USABLE, "the SQL counts rows, which makes no difference here")
+    (line,) = read_jsonl(tmp_path / human_set.FILE)
+    assert (line["status"], line["reason"]) == (human_set.USABLE, "the SQL counts rows, which makes no difference here")
 
 
 @pytest.mark.parametrize(
@@ -248,18 +324,20 @@ def test_a_suspicion_that_makes_no_difference_is_a_note(address, database, tmp_p
         ('{"question": "a", "query": "RETURN 1", "ordered": 1}', "line 2: ordered is 1; it must be true or false"),
         ('{"question": "a", "cypher": "RETURN 1"}', "line 2: 'cypher' is unknown; allowed: question, hint"),
         ('{"question": "a", "query": "RETURN 1", "id": "own-0001"}', "id 'own-0001' is there twice"),
+        ('{"question": "a", "query": "RETURN 1", "id": "dev-0001"}', "line 2: id is 'dev-0001'; use letters"),
+        ('{"question": "a", "query": "RETURN 1", "id": "a/b"}', "line 2: id is 'a/b'; use letters"),
     ],
 )
 def test_a_damaged_line_of_one_s_own_is_named(tmp_path, line, message):
     (tmp_path / "own.jsonl").write_text('{"question": "a", "query": "RETURN 1"}\n' + line + "\n")
-    with pytest.raises(human.HumanError, match=re.escape(message)):
-        human.own(tmp_path / "own.jsonl")
+    with pytest.raises(human_set.HumanError, match=re.escape(message)):
+        human_sources.own(tmp_path / "own.jsonl")
 
 
 def test_no_question_at_all_is_named(tmp_path):
     (tmp_path / "own.jsonl").write_text("")
-    with pytest.raises(human.HumanError, match="holds no question"):
-        human.own(tmp_path / "own.jsonl")
+    with pytest.raises(human_set.HumanError, match="holds no question"):
+        human_sources.own(tmp_path / "own.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -274,15 +352,15 @@ def test_no_question_at_all_is_named(tmp_path):
 )
 def test_a_reference_that_can_t_be_had_is_named(address, database, tmp_path, answer, message):
     write_jsonl(tmp_path / "own.jsonl", [{"question": "a", **answer}])
-    with pytest.raises(human.HumanError, match=re.escape(message)):
-        human.make(human.own(tmp_path / "own.jsonl"), address, database, tmp_path)
-    assert not (tmp_path / human.FILE).exists()
+    with pytest.raises(human_set.HumanError, match=re.escape(message)):
+        human.make(human_sources.own(tmp_path / "own.jsonl"), address, database, tmp_path)
+    assert not (tmp_path / human_set.FILE).exists()
 
 
 def test_sql_without_a_file_is_named(address, tmp_path):
     write_jsonl(tmp_path / "own.jsonl", [{"question": "a", "sql": "SELECT 1"}])
-    with pytest.raises(human.HumanError, match="own-0001 has its answer in SQL: name the SQLite file"):
-        human.make(human.own(tmp_path / "own.jsonl"), address, None, tmp_path)
+    with pytest.raises(human_set.HumanError, match="own-0001 has its answer in SQL, which runs on the SQLite"):
+        human.make(human_sources.own(tmp_path / "own.jsonl"), address, None, tmp_path)
 
 
 # ---------------------------------------------------------------- SQL
@@ -374,9 +452,8 @@ def test_an_answer_s_parameters():
 
 
 def test_a_twin_as_bird_s_file(graph_folder, tmp_path):
-    file = human.twin_file(graph_folder, tmp_path / "a" / "twin.sqlite")
+    file = sql.write(tmp_path / "a.sqlite", twin.tables(0.015, 0))
     assert file.read_bytes() == sql.write(tmp_path / "b.sqlite", twin.tables(0.015, 0)).read_bytes()
-    assert human.twin_file(graph_folder, file) == file
     with sql.opened(file) as connection:
         typos = sql.run(connection, "SELECT COUNT(CreaionDate), COUNT(LasActivityDate) FROM posts")[0]
     nodes = json.loads((graph_folder / "counts.json").read_text())["database"]["nodes"]
@@ -385,71 +462,87 @@ def test_a_twin_as_bird_s_file(graph_folder, tmp_path):
         sql.write(file, [])
 
 
-def test_only_a_twin_s_file_can_be_made(settings, tmp_path):
-    with pytest.raises(human.HumanError, match="only a twin's can be made; the graph's source is bird"):
-        human.twin_file(settings.graph_dir, tmp_path / "none.sqlite")
-
-
 # ---------------------------------------------------------------- the plan and the report
 
 
 @pytest.fixture
 def frozen_folder(address, database, tmp_path):
     write_jsonl(tmp_path / "own.jsonl", OWN)
-    human.make(human.own(tmp_path / "own.jsonl"), address, database, tmp_path)
+    human.make(human_sources.own(tmp_path / "own.jsonl"), address, database, tmp_path)
     return tmp_path
 
 
 def test_what_the_plan_freezes(frozen_folder):
-    found = human.frozen(frozen_folder)
+    found = human_set.frozen(frozen_folder)
     assert found["questions"] == sum(map(len, found["statuses"].values())) == len(OWN)
-    assert found["statuses"][human.AMBIGUOUS] == ["own-0012"] and found["clean"] == human.USABLE
+    assert found["statuses"][human_set.AMBIGUOUS] == ["own-0012"] and found["clean"] == human_set.USABLE
+    assert found["reasons"]["own-0012"] == "2 users have a name in the question"
     assert json.loads(json.dumps(found)) == found
-    file = frozen_folder / human.FILE
-    file.write_text(file.read_text().replace(human.AMBIGUOUS, human.USABLE))
-    with pytest.raises(human.HumanError, match=r"human\.jsonl has the sha256 .*make both anew"):
-        human.frozen(frozen_folder)
+    file = frozen_folder / human_set.FILE
+    file.write_text(file.read_text().replace(human_set.AMBIGUOUS, human_set.USABLE))
+    with pytest.raises(human_set.HumanError, match=r"human\.jsonl has the sha256 .*make both anew"):
+        human_set.frozen(frozen_folder)
     file.unlink()
-    with pytest.raises(human.HumanError, match=r"human\.jsonl is missing: make it with"):
-        human.frozen(frozen_folder)
+    with pytest.raises(human_set.HumanError, match=r"human\.jsonl is missing: make it with"):
+        human_set.frozen(frozen_folder)
+
+
+ASKED = [{"id": f"q{i}", "split": "human", "structure": None, "hops": 1, "question": "?"} for i in range(8)]
 
 
 def test_results_with_all_and_with_the_clean_ones():
-    asked = [{"id": f"q{i}", "split": "human", "structure": None, "hops": 1, "question": "?"} for i in range(8)]
     frozen = {
-        "statuses": {human.EMPTY: ["q0", "q1"], human.USABLE: [f"q{i}" for i in range(2, 8)]},
-        "clean": human.USABLE,
+        "statuses": {human_set.EMPTY: ["q0", "q1"], human_set.USABLE: [f"q{i}" for i in range(2, 8)]},
+        "clean": human_set.USABLE,
     }
     right = {"control": {"q0", "q2"}, "trained": {"q2", "q3", "q4"}}
-    arms = {
-        name: [episode(name, q, s, "strict" if q["id"] in right[name] else "wrong") for q in asked for s in range(2)]
+    kept = {
+        name: [episode(name, q, s, "strict" if q["id"] in right[name] else "wrong") for q in ASKED for s in range(2)]
         for name in right
     }
-    arms["control"][4] = episode("control", asked[2], 0, "error")
+    kept["control"][4] = episode("control", ASKED[2], 0, "error")
+    arms = {name: Arm.of(name, found) for name, found in kept.items()}
     found = human_results.table(frozen, arms, [("control", "trained")], TEST)
-    assert found["counts"] == {human.EMPTY: 2, human.USABLE: 6}
     assert found["all"]["arms"]["control"]["strict"]["rate"] == 2 / 8
     assert found["clean"]["arms"]["control"]["strict"]["rate"] == 1 / 6
     assert (found["clean"]["arms"]["control"]["episodes"], found["clean"]["arms"]["control"]["faulty"]) == (11, 1)
     every, clean = (found[part]["contrasts"]["trained - control"]["strict"] for part in ("all", "clean"))
     assert (every["delta"], every["up"], every["down"]) == (1 / 8, 2, 1)
     assert (round(clean["delta"], 9), clean["up"], clean["down"]) == (round(2 / 6, 9), 2, 0)
-    text = human_results.markdown(found)
-    assert "| empty | 2 |" in text and "| trained - control | +0.125 [" in text
     with pytest.raises(ValueError, match="control has no episode of 'q7'"):
-        human_results.table(frozen, {**arms, "control": arms["control"][:-2]}, [], TEST)
+        human_results.table(frozen, {**arms, "control": Arm.of("control", kept["control"][:-2])}, [], TEST)
     with pytest.raises(ValueError, match="isn't in the frozen set"):
-        human_results.table({**frozen, "statuses": {human.USABLE: ["q0"]}}, arms, [], TEST)
+        human_results.table({**frozen, "statuses": {human_set.USABLE: ["q0"]}}, arms, [], TEST)
 
 
 def test_results_without_a_clean_question():
-    asked = {"id": "q0", "split": "human", "structure": None, "hops": 1, "question": "?"}
-    arms = {name: [episode(name, asked, 0, "strict")] for name in ("control", "trained")}
-    frozen = {"statuses": {human.EMPTY: ["q0"], human.USABLE: []}, "clean": human.USABLE}
+    arms = {name: Arm.of(name, [episode(name, ASKED[0], 0, "strict")]) for name in ("control", "trained")}
+    frozen = {"statuses": {human_set.EMPTY: ["q0"], human_set.USABLE: []}, "clean": human_set.USABLE}
     found = human_results.table(frozen, arms, [("control", "trained")], TEST)
-    assert found["clean"]["questions"] == 0 and "| control | 1.000 [1.000, 1.000] | - |" in human_results.markdown(
-        found
-    )
+    assert found["clean"]["questions"] == 0 and "strict" not in found["clean"]["arms"]["control"]
+    assert found["all"]["arms"]["control"]["strict"]["rate"] == 1 and found["clean"]["contrasts"] == {
+        "trained - control": {}
+    }
+
+
+def test_a_run_without_people_s_questions(tmp_path, capsys):
+    """The default: an empty set, well-formed, frozen, asked by nobody, and told."""
+    human.main(["--params", str(ROOT / "profiles" / "tiny.yaml"), "--data", str(tmp_path)])
+    assert "human.questions in params.yaml is empty" in capsys.readouterr().out
+    assert read_jsonl(tmp_path / "human" / human_set.FILE) == []
+    frozen = human_set.frozen(tmp_path / "human")
+    assert frozen["questions"] == 0 and frozen["statuses"] == {status: [] for status in human_set.STATUSES}
+    assert human_results.section(frozen, {}, [], {}, TEST) is None
+    settings = settings_in(tmp_path)
+    for split in SETS:
+        write_jsonl(settings.questions_dir / f"{split}.jsonl", [question(split, 0)])
+    assert list(evaluate.asked_sets(settings)) == list(SETS)
+
+
+def test_planned_questions_that_nobody_was_asked_are_named():
+    frozen = {"questions": 1, "statuses": {human_set.USABLE: ["q0"]}, "reasons": {}, "clean": human_set.USABLE}
+    with pytest.raises(ValueError, match="no sampled episode answers one of the people's questions: run 5_evaluate"):
+        human_results.section(frozen, {}, [], {}, TEST)
 
 
 # ---------------------------------------------------------------- the ledger of the separation
@@ -457,27 +550,27 @@ def test_results_without_a_clean_question():
 GENERATORS = sorted(
     str(file.relative_to(ROOT))
     for file in (ROOT / "lib" / "questions").glob("*.py")
-    if str(file.relative_to(ROOT)) not in HUMAN
+    if str(file.relative_to(ROOT)) not in MAKERS
 )
-READERS = {  # who may: evaluation, audit, the plan and the report, none of which makes questions
-    *HUMAN, "lib/human_results.py", "lib/evaluate.py", "lib/plan.py", "lib/compare.py", "reports/parts.py",
-    "benchmarks/load.py",
-}  # fmt: skip
+# Who may know ids and statuses: plan, evaluation, comparison and report, none of which makes questions. The words stand in
+# the set's file alone, which only evaluation opens.
+READERS = {*MAKERS, "lib/human_set.py", "lib/human_results.py", "lib/plan.py", "lib/compare.py", "reports/human.py"}
+READERS |= {"benchmarks/load.py"}  # writes a SQLite file
 
 
 def test_no_generator_imports_the_human_questions():
     assert len(GENERATORS) >= 10 and "lib/questions/draw.py" in closure("import lib.questions.generate")
     for file in GENERATORS:
-        assert not closure((ROOT / file).read_text()) & set(HUMAN), file
+        assert not closure((ROOT / file).read_text()) & {*MAKERS, "lib/human_set.py"}, file
     for stage in ("1_graph", "2_questions", "3_base", "4_train"):
         cells = json.loads((ROOT / "notebooks" / f"{stage}.ipynb").read_text())["cells"]
         code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-        assert not closure(code) & set(HUMAN), stage
+        assert not closure(code) & set(MAKERS), stage
 
 
 def test_only_evaluation_and_audit_import_them():
     sources = [f for folder in ("lib", "reports", "benchmarks") for f in (ROOT / folder).rglob("*.py")]
-    found = {str(f.relative_to(ROOT)) for f in sources if imported(f.read_text()) & set(HUMAN)}
+    found = {str(f.relative_to(ROOT)) for f in sources if imported(f.read_text()) & {*MAKERS, "lib/human_set.py"}}
     assert found <= READERS, found - READERS
 
 
@@ -510,8 +603,10 @@ def _note(event, arguments):
         opened_files.append(str(arguments[0]))
 
 
-def test_making_questions_opens_none_of_their_files(made, settings, address, tmp_path):
-    """Proved by execution: the interpreter itself reports each file that is opened meanwhile."""
+def test_making_questions_opens_none_of_their_files(settings, address, tmp_path, monkeypatch):
+    """Proved by execution: the interpreter itself reports each file that is opened meanwhile. A few structures do, since
+    none has code of its own."""
+    monkeypatch.setattr("lib.questions.generate.STRUCTURES", STRUCTURES[::8])
     global opened_files
     few = {"train": 12, "dev": 6, "held_out_instances": 6, "held_out_structures": 6, "demonstrations": 12}
     sys.addaudithook(_note)
@@ -522,6 +617,7 @@ def test_making_questions_opens_none_of_their_files(made, settings, address, tmp
     finally:
         opened_files = None
     assert any(name.endswith("train.jsonl.part") for name in seen), "the hook sees files"
+    assert all(len(read_jsonl(tmp_path / f"{split}.jsonl")) > 0 for split in few)
     assert [name for name in seen if "human" in Path(name).name or "/bird/" in name or name.endswith(".sqlite")] == []
 
 
@@ -555,16 +651,50 @@ def test_the_answers_hold_no_text_at_all():
 # ---------------------------------------------------------------- the command
 
 
-def test_the_command(settings, address, database, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def parameters(settings, tmp_path):
+    """Writes a parameter file for the planted twin, with another file of questions."""
+
+    def write(questions, **graph):
+        given = yaml.safe_load((ROOT / "profiles" / "tiny.yaml").read_text())
+        given["human"]["questions"] = str(questions)
+        given["graph"] |= {"source": "bird", "path": settings.graph.path, **graph}
+        (tmp_path / "params.yaml").write_text(yaml.safe_dump(given))
+        return ["--params", str(tmp_path / "params.yaml"), "--data", str(settings.data)]
+
+    return write
+
+
+def test_the_command(parameters, made, settings, address, tmp_path, monkeypatch, capsys):
+    """A person's own questions take the way of BIRD's, in place of them."""
     monkeypatch.setenv("NEO4J_URI", address)  # the server that runs already holds this graph
-    write_jsonl(tmp_path / "own.jsonl", OWN[:2])
-    common = ["--own", str(tmp_path / "own.jsonl"), "--graph", str(settings.graph_dir), "--out", str(tmp_path)]
-    human.main([*common, "--sqlite", str(database)])
-    assert json.loads(capsys.readouterr().out)["statuses"][human.USABLE] == 2
-    with pytest.raises(SystemExit, match="human: own-0002 has its answer in SQL"):
-        human.main(common)
+    before = (settings.human_dir / human_set.FILE).read_bytes()
+    write_jsonl(tmp_path / "own.jsonl", [*OWN[:2], OWN[3]])
+    human.main(parameters(tmp_path / "own.jsonl"))
+    said = capsys.readouterr().out
+    assert (
+        said.startswith("own-0003: no rows\n")
+        and json.loads(said[said.index("{") :])["statuses"][human_set.USABLE] == 2
+    )
+    assert [line["id"] for line in evaluate.questions(settings, "human")] == ["own-0001", "own-0002", "own-0003"]
+    human.main(parameters(BIRD))
+    assert (settings.human_dir / human_set.FILE).read_bytes() == before
+
+
+def test_the_command_names_what_it_lacks(parameters, settings, tmp_path):
     with pytest.raises(SystemExit, match=r"human: .*none\.json is missing"):
-        human.main(["--bird", str(tmp_path / "none.json")])
-    with pytest.raises(SystemExit) as stopped:
-        human.main([])
-    assert stopped.value.code == 2
+        human.main(parameters(tmp_path / "none.json"))
+    with pytest.raises(
+        SystemExit, match=r"human: .*human\.questions = 'mine\.csv' must be BIRD's \.json file or a \.jsonl"
+    ):
+        human.main(parameters("mine.csv"))
+
+
+def test_sql_of_one_s_own_runs_on_the_twin_s_own_file(graph_folder, uri, tmp_path, monkeypatch):
+    """The default graph needs no file: the twin's tables are made anew, and removed."""
+    monkeypatch.setenv("NEO4J_URI", uri)
+    (tmp_path / "graph").symlink_to(graph_folder)
+    write_jsonl(tmp_path / "own.jsonl", [OWN[1], OWN[2]])
+    settings = settings_in(tmp_path, human={"questions": str(tmp_path / "own.jsonl")})
+    assert human.make_for(settings)["statuses"][human_set.USABLE] == 2
+    assert not (tmp_path / "work" / "human").exists()

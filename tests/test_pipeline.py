@@ -64,6 +64,8 @@ def test_a_stage_depends_on_the_code_that_it_runs(name: str):
         needed |= {*fingerprints.SCORER, *fingerprints.PROMPT, fingerprints.LOCK, fingerprints.DATABASE}
     if "lib/graph/mapping.py" in needed:
         needed |= {"lib/graph/mappings/community.yaml"}
+    if "lib/questions/human_answers.py" in needed:
+        needed |= {"lib/questions/human_answers.yaml"}
     named = {d for d in stage["deps"] if not d.startswith("data/")}
     missing = {file for file in needed if not named & {file, *map(str, Path(file).parents)}}
     assert not missing, f"dvc.yaml, stage {name}: add {', '.join(sorted(missing))}"
@@ -81,9 +83,16 @@ def test_the_pipeline_reads_as_a_table_of_contents():
     assert used >= set(numbered) and len(numbered) == 6
 
 
+MINE = [
+    {"question": "How many tags are there?", "query": "MATCH (t:Tag) RETURN count(t)"},
+    {"question": "How many users are there?", "sql": "SELECT COUNT(*) FROM users", "hint": "a user is a User"},
+    {"question": "Whose age is above 200?", "query": "MATCH (u:User) WHERE u.age > 200 RETURN u.displayName"},
+]
+
+
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The working tree's files in a repository of their own, with the miniature's parameters."""
+    """The working tree's files in a repository of their own, with the miniature's parameters and a person's questions."""
     folder = tmp_path_factory.mktemp("study") / "project"
     git = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost"]
     listed = subprocess.run(
@@ -96,7 +105,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file() and name != "dvc.lock":
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
-    shutil.copy(ROOT / "profiles" / "miniature.yaml", folder / "params.yaml")
+    parameters = (ROOT / "profiles" / "miniature.yaml").read_text()
+    (folder / "params.yaml").write_text(parameters.replace('questions: ""', "questions: mine.jsonl"))
+    (folder / "mine.jsonl").write_text("".join(json.dumps(one) + "\n" for one in MINE))
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "start"]):
         subprocess.run([*git, *command], cwd=folder, check=True)
     return folder
@@ -119,12 +130,13 @@ def test_a_whole_miniature_study(checkout: Path, capfd: pytest.CaptureFixture[st
     results = json.loads((run / "results.json").read_text())
     assert results["verdict"]["verdict"] in ("success", "no success")
     assert results["checks"]["plan"]["stands"], results["checks"]["plan"]["differences"]
-    assert all(
-        rates == {"oracle": 1.0, "null": 0.0} for rates in json.loads((run / "validate.json").read_text()).values()
-    )
+    validated = json.loads((run / "validate.json").read_text())
+    assert all((rates["oracle"], rates["null"]) == (1.0, 0.0) for rates in validated.values())
     episodes = {path.stem: path.read_text().splitlines() for path in (run / "evaluate").glob("*.jsonl")}
     assert set(episodes) == {"base", "control", "trained-0", "trained-1"}
-    assert {len(lines) for lines in episodes.values()} == {(40 + 16) * (2 + 1)}  # questions x (samples + one greedy)
+    assert {len(lines) for lines in episodes.values()} == {(40 + 16 + len(MINE)) * (2 + 1)}  # x (samples + one greedy)
+    assert results["human"]["counts"] | {"usable": 2, "empty": 1} == results["human"]["counts"]
+    assert results["human"]["unanswerable"]["no_query"]["all"] == 1  # the one that has only SQL
     assert "<html" in (checkout / "reports" / "_site" / "miniature.html").read_text()[:500]
     last = say(checkout, "python", "-m", "lib.study", "verdict").splitlines()[-1]
     assert last.startswith(results["verdict"]["verdict"]) and last.endswith("reports/_site/miniature.html")

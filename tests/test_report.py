@@ -175,6 +175,22 @@ def test_a_run_without_held_out_structures_or_gain_still_has_a_report(settings, 
     assert "None were evaluated" in text and "no gain to explain" in text and "No question moved that way" in text
 
 
+def test_people_s_questions_have_a_section_of_their_own(page, tmp_path):
+    text = text_of(page)
+    assert "This run asked none: human.questions in params.yaml names no file" in text
+    made = synthetic.make(tmp_path, people=30, test={"resamples": 300}, train={"updates": 4, "seeds": (0,)})
+    results = compare.compare(made)
+    plots.save_all(results, made.run_dir / "figures")
+    text = text_of(fallback.render(SOURCE, tmp_path / "x.html", {"run": "tiny", "data": str(tmp_path)}, {}).read_text())
+    found = results["human"]["sampled"]
+    assert "untested here" not in text and "every arm answered 30 questions that people wrote" in text
+    assert "There is no room for an answer to 1 of them (1 clean)" in text
+    assert "the SQL repeats a user for each badge" in text and "nothing speaks against the reference" in text
+    for part in ("all", "clean"):
+        assert markdown.rate(found[part]["arms"]["trained"]["strict"]) in text
+        assert markdown.gain(found[part]["contrasts"]["trained - control"]["strict"]) in text
+
+
 def test_a_missing_run_is_one_clear_message(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         render.main(["--run", "nothing", "--data", str(tmp_path)])

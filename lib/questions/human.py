@@ -6,76 +6,73 @@ questions load the same way from a JSONL file. Every question gets a status befo
 
 No module that makes training questions may import this one or read its files; tests/test_human.py proves that none does.
 
-    python -m lib.questions.human --bird data/raw/bird/dev.json --sqlite data/raw/bird/codebase_community.sqlite
-    python -m lib.questions.human --own mine.jsonl
+The rule for "suspected wrong reference": the SQL returns other rows than the words ask for, by the study's own scoring.
+That counts rows, so a reference that repeats a user for each of their badges, comments or posts, where the words ask for
+users, is suspected as well, although sets of rows, which is how BIRD compares, see no difference: it would call the
+answer to the words wrong and the repetition right. Nine of BIRD's are suspected for that alone. Where such a fault makes
+no difference in a graph, the question is usable there, with a note.
+
+    python -m lib.questions.human    # asks what params.yaml names as human.questions
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import re
+import shutil
 import sqlite3
 import sys
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from lib import loop
-from lib.files import write_json, write_jsonl
+from lib import human_set, loop
 from lib.graph import server
 from lib.graph.query import CAP, QueryError, Reader, Unavailable
+from lib.human_set import AMBIGUOUS, DISAGREE, EMPTY, STATUSES, SUSPECT, TIED, USABLE, HumanError, Line, is_empty
 from lib.questions import sql
-from lib.questions.human_sources import RELEASE, Asked, HumanError, bird, own
+from lib.questions.human_sources import RELEASE, Asked, asked_in
 from lib.questions.sql import Rows, SqlError
 from lib.questions.verify import steady
 from lib.reward import score
-from lib.settings import ROOT
+from lib.settings import HUMAN, ROOT, Settings, SettingsError, load
 
-SPLIT = "human"
-FILE, SUMMARY = f"{SPLIT}.jsonl", f"{SPLIT}_summary.json"
 TIMEOUT = 120.0  # seconds of a Cypher answer, as in evaluation
-
-SUSPECT, EMPTY, TIED = "suspected wrong reference", "empty", "tied at the cut"
-DISAGREE, AMBIGUOUS, USABLE = "SQL and Cypher disagree", "ambiguous name", "usable"
-STATUSES = (SUSPECT, EMPTY, TIED, DISAGREE, AMBIGUOUS, USABLE)  # a question's is the first that fits
-DIFFICULTIES = ("simple", "moderate", "challenging")
-
-Line = dict[str, Any]
 
 
 def make(asked: Sequence[Asked], uri: str, database: Path | None, out: Path) -> dict[str, Any]:
     """Write human.jsonl and human_summary.json to folder `out`; return the summary.
 
-    A line has the fields of a generated question (structure is None, hops is 0 where no Cypher is known, `query` asks for
-    the reference rows) and besides: sql, status, reason, bird_difficulty, and `answer`, the Cypher that answers the words:
-    {query, right: whether it returns the reference rows, rows: what it returns where they differ}.
+    A line has the fields of a generated question (structure is None, hops is 0 where no Cypher is known, `query` returns
+    the reference rows, None where no Cypher is known that does) and besides: sql, status, reason, bird_difficulty, and
+    `answer`, the Cypher that answers the words: {query, right: whether it returns the reference rows, rows: what it
+    returns where they differ}.
 
     uri: a server that holds the graph. database: the SQLite file for questions with SQL. The same questions, graph and
     file give the same bytes.
 
     Raises HumanError naming the question whose reference can't be had, Unavailable for a lost server.
     """
-    lines = loop.run(_lines(asked, uri, database))
-    write_jsonl(out / FILE, lines)
-    summary = summarise(lines, hashlib.sha256((out / FILE).read_bytes()).hexdigest())
-    write_json(out / SUMMARY, summary)
-    return summary
+    release = {"name": RELEASE.name, "sha256": RELEASE.sha256} if any(a.source == HUMAN for a in asked) else None
+    return human_set.write(loop.run(_lines(asked, uri, database)), release, out)
 
 
 async def _lines(asked: Sequence[Asked], uri: str, database: Path | None) -> list[Line]:
     if database is None and (needs := [a.id for a in asked if a.sql]):
-        raise HumanError(f"{needs[0]} has its answer in SQL: name the SQLite file to run it on (--sqlite)")
+        raise HumanError(
+            f"{needs[0]} has its answer in SQL, which runs on the SQLite file behind a graph of source bird or twin alone: "
+            "give its answer in Cypher (`query`)"
+        )
     reader = Reader(uri, at_once=4, timeout=TIMEOUT)
     try:
         if database is None:
-            return [await _line(a, reader, None) for a in tqdm(asked, desc=SPLIT, unit="question")]
+            return [await _line(a, reader, None) for a in tqdm(asked, desc=HUMAN, unit="question")]
         with sql.opened(database) as connection:
-            return [await _line(a, reader, connection) for a in tqdm(asked, desc=SPLIT, unit="question")]
+            return [await _line(a, reader, connection) for a in tqdm(asked, desc=HUMAN, unit="question")]
     except SqlError as e:
         raise HumanError(str(e)) from e
     finally:
@@ -89,18 +86,19 @@ async def _line(asked: Asked, reader: Reader, connection: sqlite3.Connection | N
         raise HumanError(f"{asked.id}: its Cypher {rows}")
     words = found if asked.words == asked.repeats else await _found(asked.words, reader)
     reasons = _reasons(asked, _kept(rows, asked), found, words, connection)
+    repeated = isinstance(found, list) and score(found, rows).strict
     right = isinstance(words, list) and score(words, rows).strict
     hops = 0 if asked.repeats is None else len(re.findall(r"-\[[^\]]*\]-", asked.repeats))
     return {
         "id": asked.id,
         "question": asked.question,
         "hint": asked.hint,
-        "query": asked.repeats,
+        "query": asked.repeats if repeated else None,
         "rows": _kept(rows, asked),
         "ordered": asked.ordered,
         "structure": None,
         "hops": hops,
-        "split": SPLIT,
+        "split": HUMAN,
         "source": asked.source,
         "difficulty": {"hops": hops},
         "bird_difficulty": asked.difficulty,
@@ -181,113 +179,60 @@ def _namesakes(names: Sequence[str], connection: sqlite3.Connection) -> int:
     return max(counts)
 
 
-def is_empty(rows: Rows) -> bool:
-    """Whether rows say nothing: none, or nothing but NULL and zero."""
-    return all(value is None or (not isinstance(value, str) and value == 0) for row in rows for value in row)
-
-
-def summarise(lines: Sequence[Line], sha256: str) -> dict[str, Any]:
-    """Counts of lines as `make` writes them. sha256: of their file."""
-    by_status = {status: [line for line in lines if line["status"] == status] for status in STATUSES}
-    difficulties = Counter(str(line["bird_difficulty"]) for line in lines)
-    in_order = [d for d in DIFFICULTIES if d in difficulties] + sorted(set(difficulties) - set(DIFFICULTIES))
-    return {
-        "sha256": sha256,
-        "release": {"name": RELEASE.name, "sha256": RELEASE.sha256}
-        if any(line["source"] == "human" for line in lines)
-        else None,
-        "questions": len(lines),
-        "sources": dict(sorted(Counter(line["source"] for line in lines).items())),
-        "hints": sum(line["hint"] is not None for line in lines),
-        "not_empty": sum(not is_empty(line["rows"]) for line in lines),
-        "answers_right": sum(line["answer"]["right"] for line in lines),
-        "difficulties": {name: difficulties[name] for name in in_order},
-        "statuses": {status: len(found) for status, found in by_status.items()},
-        "by_difficulty": {
-            status: {name: sum(str(line["bird_difficulty"]) == name for line in found) for name in in_order}
-            for status, found in by_status.items()
-        },
-        "reasons": {line["id"]: line["reason"] for line in lines if line["reason"] is not None},
-    }
-
-
-def frozen(folder: Path) -> dict[str, Any]:
-    """What the plan writes down of the human set before any model answers: its hash, and each question's status.
-
-    folder: where `make` wrote. Returns {sha256, release, questions, statuses: {status: [ids]}, clean: the status of the
-    questions that results are shown with apart}. Raises HumanError where a file is missing, or isn't the one that the
-    summary was made of.
-    """
-    try:
-        written = (folder / FILE).read_bytes()
-        summary = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
-    except FileNotFoundError as e:
-        raise HumanError(
-            f"{Path(str(e.filename)).name} is missing: make it with `python -m lib.questions.human`"
-        ) from e
-    found = hashlib.sha256(written).hexdigest()
-    if found != summary["sha256"]:
-        raise HumanError(
-            f"{FILE} has the sha256 {found}, its summary another one ({summary['sha256']}): make both anew"
-        )
-    lines = [json.loads(line) for line in written.decode().splitlines()]
-    return {
-        "sha256": found,
-        "release": summary["release"],
-        "questions": len(lines),
-        "statuses": {status: [line["id"] for line in lines if line["status"] == status] for status in STATUSES},
-        "clean": USABLE,
-    }
-
-
 # ---------------------------------------------------------------- the command
 
 
-def twin_file(graph: Path, path: Path) -> Path:
-    """The SQLite file of the twin that a graph's folder was made of, written to `path` unless it is there.
+def make_for(settings: Settings) -> dict[str, Any]:
+    """Write data/human for a run: the questions in the file human.questions, judged on its graph; none where it is empty.
 
-    Raises HumanError where the graph is no twin: its source has a file of its own, or none.
+    Returns the summary. Raises HumanError, server.ServerError and Unavailable.
     """
-    about = json.loads((graph / "counts.json").read_text(encoding="utf-8"))
-    if not path.exists():
-        if about["source"] != "twin":
-            raise HumanError(
-                f"{path} is no file, and only a twin's can be made; the graph's source is {about['source']}"
-            )
-        from lib.graph.twin import tables
+    if not settings.human.questions:
+        return human_set.write([], None, settings.human_dir)
+    asked = asked_in(Path(settings.human.questions))
+    with server.running(settings.graph_dir, settings.data) as uri:
+        if not any(a.sql for a in asked):
+            return make(asked, uri, None, settings.human_dir)
+        with _sqlite(settings) as database:
+            return make(asked, uri, database, settings.human_dir)
 
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(path.name + ".part")
-        part.unlink(missing_ok=True)
-        sql.write(part, tables(about["scale"], about["seed"])).rename(path)
-    return path
+
+@contextmanager
+def _sqlite(settings: Settings) -> Iterator[Path | None]:
+    """The SQLite file whose tables became the graph; a twin's is made and removed. None where the source has no such file."""
+    about = json.loads((settings.graph_dir / "counts.json").read_text(encoding="utf-8"))
+    if about["source"] != "twin":
+        yield Path(settings.graph.path) if about["source"] == "bird" else None
+        return
+    from lib.graph.twin import tables
+
+    work = settings.data / "work" / HUMAN
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    try:
+        yield sql.write(work / "twin.sqlite", tables(about["scale"], about["seed"]))
+    finally:
+        shutil.rmtree(work)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m lib.questions.human",
-        description="Gives people's questions their reference rows and a status, and writes human.jsonl and "
-        "human_summary.json.",
+        description="Gives the people's questions that params.yaml names their reference rows and a status.",
     )
-    parser.add_argument(
-        "--bird", type=Path, metavar="JSON", help="BIRD's questions: dev.json, or those of this database"
-    )
-    parser.add_argument("--own", type=Path, metavar="JSONL", help="your own: `question` and `query` or `sql` a line")
-    parser.add_argument(
-        "--sqlite", type=Path, metavar="FILE", help="what SQL runs on; made where it is missing and the graph is a twin"
-    )
-    parser.add_argument("--graph", type=Path, default=ROOT / "data" / "graph", help="folder of the graph that is asked")
-    parser.add_argument("--out", type=Path, default=ROOT / "data" / SPLIT, help="folder of what is written")
+    parser.add_argument("--params", type=Path, default=ROOT / "params.yaml", help="the parameter file")
+    parser.add_argument("--data", type=Path, default=None, help="another data folder than the project's")
     chosen = parser.parse_args(arguments)
-    if chosen.bird is None and chosen.own is None:
-        parser.error("name questions: --bird, --own or both")
     try:
-        asked = (bird(chosen.bird) if chosen.bird else []) + (own(chosen.own) if chosen.own else [])
-        with server.running(chosen.graph) as uri:
-            database = twin_file(chosen.graph, chosen.sqlite) if chosen.sqlite else None
-            summary = make(asked, uri, database, chosen.out)
-    except (HumanError, server.ServerError, Unavailable, OSError) as e:
+        settings = load(chosen.params, chosen.data)
+        summary = make_for(settings)
+    except (HumanError, SettingsError, server.ServerError, Unavailable, OSError) as e:
         sys.exit(f"human: {e}")
+    if not summary["questions"]:
+        print("human.questions in params.yaml is empty: no people's questions are asked in this run")
+        return
+    for name, reason in human_set.frozen(settings.human_dir)["reasons"].items():
+        print(f"{name}: {reason}")
     print(json.dumps({key: summary[key] for key in ("questions", "hints", "not_empty", "statuses")}, indent=1))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from lib.files import read_jsonl
+from lib.human_set import HumanError
 from lib.questions import sql
 from lib.questions.human_answers import answers, filled
+from lib.settings import HUMAN, SETS
 
 DATABASE = "codebase_community"
 
 
-class HumanError(RuntimeError):
-    """Questions that can't be used; the message names the file, the question, and the way out."""
+def asked_in(path: Path) -> list[Asked]:
+    """The questions of a file: BIRD's where it ends in .json, a person's own otherwise. Raises HumanError as these do."""
+    return bird(path) if path.suffix == ".json" else own(path)
 
 
 # ---------------------------------------------------------------- BIRD's
@@ -71,7 +75,7 @@ def bird(path: Path, release: Release = RELEASE) -> list[Asked]:
             f"{path} is not the {release.name}: its {len(entries)} questions about {DATABASE}, {hints} with a hint, have "
             f"the sha256 {found}; that release's {release.questions}, {release.hints} with a hint, have {release.sha256}. "
             "Statuses and answers hold for that release alone: fetch it with `python -m lib.fetch bird`, or load another "
-            "one as questions of your own (--own, lines with question, hint, difficulty and sql)"
+            "one as questions of your own (a .jsonl file, lines with question, hint, difficulty and sql)"
         )
     return [_asked(entry) for entry in entries]
 
@@ -109,7 +113,7 @@ def _asked(entry: dict[str, Any]) -> Asked:
         question=entry["question"],
         hint=entry["evidence"].strip() or None,
         difficulty=entry["difficulty"],
-        source="human",
+        source=HUMAN,
         sql=code,
         words=filled(words, code, entry["question"]),
         repeats=filled(repeats, code, entry["question"]),
@@ -120,6 +124,8 @@ def _asked(entry: dict[str, Any]) -> Asked:
 
 # ---------------------------------------------------------------- a person's own
 
+# What may tell a person's question apart: no name of a generated one or of BIRD's, since episodes are told apart by it.
+ID = re.compile(rf"(?!(?:{'|'.join((*SETS, 'train', 'dev', 'bird'))})-)[\w.-]+")
 OWN_KEYS = ("question", "hint", "difficulty", "query", "sql", "id", "ordered")
 
 
@@ -158,6 +164,11 @@ def _own(where: str, number: int, line: Any) -> Asked:
             raise HumanError(
                 f"{where}: {key} is {value!r}; it must be {'true or false' if key == 'ordered' else 'a text'}"
             )
+    if not ID.fullmatch(line.get("id", "own")):
+        raise HumanError(
+            f"{where}: id is {line['id']!r}; use letters, digits, '.', '_' and '-', and another beginning than that of "
+            "generated questions and BIRD's"
+        )
     if "question" not in line or not ("query" in line or "sql" in line):
         raise HumanError(f"{where}: needs `question`, and the answer as `query` (Cypher) or `sql`")
     code, query = line.get("sql"), line.get("query")
