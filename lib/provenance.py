@@ -23,6 +23,9 @@ from lib.graph import server, vet
 from lib.graph.query import CAP, QueryError, Reader, Unavailable
 from lib.settings import SETS, Settings, SettingsError, load
 
+AT_ONCE = (
+    4  # queries; what they cost is planning, and on two cores a crowd of new plans keeps the server from answering
+)
 UNLIKE = {
     "call",
     "union",
@@ -55,7 +58,7 @@ def provenance(settings: Settings) -> Path:
 async def _similarities(
     uri: str, settings: Settings, references: dict[str, str], scored: list[tuple[str, str]]
 ) -> list[dict[str, Any]]:
-    reader = Reader(uri, settings.agent.queries_at_once, settings.agent.evaluation_query_timeout)
+    reader = Reader(uri, AT_ONCE, settings.agent.evaluation_query_timeout)
     queries = sorted({query for _, query in scored} | {references[question] for question, _ in scored})
     try:
         nodes = dict(zip(queries, await asyncio.gather(*[matched_nodes(reader, q) for q in queries]), strict=True))
