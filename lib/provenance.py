@@ -23,9 +23,8 @@ from lib.graph import server, vet
 from lib.graph.query import CAP, QueryError, Reader, Unavailable
 from lib.settings import SETS, Settings, SettingsError, load
 
-AT_ONCE = (
-    4  # queries; what they cost is planning, and on two cores a crowd of new plans keeps the server from answering
-)
+# What these queries cost is planning, and a crowd of new plans keeps the server from answering anybody.
+AT_ONCE = 4
 UNLIKE = {
     "call",
     "union",
@@ -60,8 +59,14 @@ async def _similarities(
 ) -> list[dict[str, Any]]:
     reader = Reader(uri, AT_ONCE, settings.agent.evaluation_query_timeout)
     queries = sorted({query for _, query in scored} | {references[question] for question, _ in scored})
+    gate = asyncio.Semaphore(AT_ONCE)  # the reader's own limit doesn't hold for its first question of a server
+
+    async def one(query: str) -> Nodes:
+        async with gate:
+            return await matched_nodes(reader, query)
+
     try:
-        nodes = dict(zip(queries, await asyncio.gather(*[matched_nodes(reader, q) for q in queries]), strict=True))
+        nodes = dict(zip(queries, await asyncio.gather(*map(one, queries)), strict=True))
     finally:
         await reader.close()
     return [
