@@ -23,6 +23,8 @@ from lib.graph import server, vet
 from lib.graph.query import CAP, QueryError, Reader, Unavailable
 from lib.settings import SETS, Settings, SettingsError, load
 
+# What these queries cost is planning, and a crowd of new plans keeps the server from answering anybody.
+AT_ONCE = 4
 UNLIKE = {
     "call",
     "union",
@@ -55,10 +57,16 @@ def provenance(settings: Settings) -> Path:
 async def _similarities(
     uri: str, settings: Settings, references: dict[str, str], scored: list[tuple[str, str]]
 ) -> list[dict[str, Any]]:
-    reader = Reader(uri, settings.agent.queries_at_once, settings.agent.evaluation_query_timeout)
+    reader = Reader(uri, AT_ONCE, settings.agent.evaluation_query_timeout)
     queries = sorted({query for _, query in scored} | {references[question] for question, _ in scored})
+    gate = asyncio.Semaphore(AT_ONCE)  # the reader's own limit doesn't hold for its first question of a server
+
+    async def one(query: str) -> Nodes:
+        async with gate:
+            return await matched_nodes(reader, query)
+
     try:
-        nodes = dict(zip(queries, await asyncio.gather(*[matched_nodes(reader, q) for q in queries]), strict=True))
+        nodes = dict(zip(queries, await asyncio.gather(*map(one, queries)), strict=True))
     finally:
         await reader.close()
     return [
