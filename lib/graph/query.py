@@ -142,6 +142,7 @@ class Reader:
         self._mark = secrets.token_hex(4)
         self._names = (f"{self._mark}-{n}" for n in itertools.count())  # of queries, for the server's list
         self._foreign: frozenset[str] | None = None
+        self._listing = asyncio.Lock()
         self._watches: set[asyncio.Future[None]] = set()
         self._barred = ""  # why no more queries are sent
         self._driver = neo4j.AsyncGraphDatabase.driver(
@@ -345,25 +346,27 @@ class Reader:
 
     async def _foreign_functions(self) -> frozenset[str]:
         """Functions that a user's own server has beyond its own; some of those there are reach the network."""
+        if self._foreign is None:
+            async with self._listing:  # thousands may ask at once, and one look is enough
+                self._foreign = self._foreign if self._foreign is not None else await self._listed()
+        return self._foreign
+
+    async def _listed(self) -> frozenset[str]:
         listed = "SHOW FUNCTIONS YIELD name, isBuiltIn WHERE NOT isBuiltIn RETURN toLower(name)"
         problem: Exception | None = None
         for _ in range(LOOKS):
-            if self._foreign is not None:
-                return self._foreign
             try:
-                self._foreign = frozenset(row[0] for row in await self._ask(listed))
+                return frozenset(row[0] for row in await self._ask(listed))
             except ClientError as e:
                 problem = e
                 break
             except (Neo4jError, DriverError, OSError, TimeoutError) as e:
                 problem = e
                 await self._return_of_the_server()
-        if self._foreign is None:
-            raise Unavailable(
-                f"The database at {self.uri} doesn't say what it can do ({one_line(problem)}); let this user run SHOW "
-                "FUNCTIONS and SHOW TRANSACTIONS"
-            ) from problem
-        return self._foreign
+        raise Unavailable(
+            f"The database at {self.uri} doesn't say what it can do ({one_line(problem)}); let this user run SHOW "
+            "FUNCTIONS and SHOW TRANSACTIONS"
+        ) from problem
 
     # ------------------------------------------------------------ when the server is in trouble
 

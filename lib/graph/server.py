@@ -93,7 +93,7 @@ def running(graph: Path | None = None, data: Path | None = None, port: int | Non
     compared), another one is left alone with a ServerError. Otherwise a managed server on a free port of the loopback
     (or on `port`); the graph is loaded first if it hasn't been. Raises ServerError, JarError.
     """
-    data = data or DATA
+    data = (data or DATA).resolve()  # the watchdog runs in a folder of its own
     graph = graph or data / "graph"
     if not (graph / "counts.json").is_file():
         raise ServerError(f"{graph} holds no graph; make it with lib.graph.build or `dvc repro graph`")
