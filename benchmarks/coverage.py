@@ -249,13 +249,16 @@ def tables(found: dict[str, Any]) -> str:
         "structures by as much as said, also a standard deviation. Bold: the method to rely on.",
         _table(
             ["study", *METHODS.values()],
-            [[name, *_cells(name, shares)] for name, shares in found["coverage"].items()],
+            [[one.name, *_cells(one, found["coverage"][one.name])] for one in COVERAGE],
         ),
         "False alarms, where nothing was gained: the interval lies above zero; and the whole rule, which asks for a measured "
         f"gain of {BAR * 100:.0f} points besides.",
         _table(
             ["study", "interval above zero", "whole rule"],
-            [[name, f"{one['interval']:.1%}", f"{one['rule']:.1%}"] for name, one in found["alarms"].items()],
+            [
+                [name, f"{one['interval']:.1%}", f"{one['rule']:.1%}"]
+                for name, one in ((setting.name, found["alarms"][setting.name]) for setting in ALARMS)
+            ],
         ),
         f"Arms that truly differ by the margin of {MARGIN * 100:.0f} points are called equal in "
         f"{found['equal_by_mistake']:.1%} of studies (5% are allowed).",
@@ -264,7 +267,7 @@ def tables(found: dict[str, Any]) -> str:
             ["study", "true gain", "foretold", "found"],
             [
                 [name, f"{100 * one['gain']:.0f} points", f"{one['foretold']:.1%}", f"{one['found']:.1%}"]
-                for name, one in found["power"].items()
+                for name, one in ((setting.name, found["power"][setting.name]) for setting, *_ in POWER)
             ],
         ),
     ]
@@ -278,8 +281,8 @@ def reliable(setting: Setting) -> str:
     return "structures" if setting.sizes else "wide"
 
 
-def _cells(name: str, shares: dict[str, float]) -> list[str]:
-    best = next(reliable(setting) for setting in COVERAGE if setting.name == name)
+def _cells(setting: Setting, shares: dict[str, float]) -> list[str]:
+    best = reliable(setting)
     words = {method: f"{share:.1%}" for method, share in shares.items()}
     return [f"**{words[method]}**" if method == best else words.get(method, "") for method in METHODS]
 

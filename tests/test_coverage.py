@@ -19,9 +19,9 @@ def test_the_page_shows_the_figures(figures):
     page = coverage.PAGE.read_text()
     shown = page.split(coverage.BEGIN)[1].split(coverage.END)[0]
     assert shown.strip() == coverage.tables(figures)
-    assert list(figures["coverage"]) == [setting.name for setting in coverage.COVERAGE]
-    assert list(figures["alarms"]) == [setting.name for setting in coverage.ALARMS]
-    assert list(figures["power"]) == [setting.name for setting, *_ in coverage.POWER]
+    assert set(figures["coverage"]) == {setting.name for setting in coverage.COVERAGE}
+    assert set(figures["alarms"]) == {setting.name for setting in coverage.ALARMS}
+    assert set(figures["power"]) == {setting.name for setting, *_ in coverage.POWER}
 
 
 def test_what_the_page_claims_of_large_studies(figures):
@@ -31,7 +31,7 @@ def test_what_the_page_claims_of_large_studies(figures):
         method = coverage.reliable(setting)
         assert few or 0.93 <= figures["coverage"][setting.name][method] <= 0.97, setting.name
     for setting in coverage.ALARMS:
-        assert setting.spread > 0.02 or figures["alarms"][setting.name]["rule"] <= 0.05, setting.name
+        assert figures["alarms"][setting.name]["rule"] <= 0.05, setting.name
     for name, one in figures["power"].items():
         assert one["found"] == pytest.approx(one["foretold"], abs=0.03), name
     assert figures["equal_by_mistake"] <= 0.055
