@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from string import ascii_lowercase
 
 from lib.graph.mapping import quoted
@@ -108,7 +109,7 @@ class Spec:
     names: tuple[tuple[str, str], ...] = ()
     whole: Filter | Exists | None = None
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, ...]:
         return (self.start, *(h.label for h in self.hops))
 

@@ -75,12 +75,13 @@ def _draw(
 ) -> str | None:
     """A new sentence of a form; where `runs` are to be avoided, the one with the fewest of them."""
     options: list[tuple[int, int, str]] = []
+    slots = asked(spec)
     for _ in range(TRIES):
         try:
             text = _Writer(spec, lexicon, rng).sentence(frame)
         except Unsayable:
             continue
-        if skeleton(text) in seen or not says(text, spec):
+        if skeleton(text) in seen or not says(text, slots):
             continue
         if runs is None:
             return text
@@ -98,11 +99,16 @@ def _runs(text: str) -> set[tuple[str, ...]]:
     return {tuple(words[i : i + N]) for i in range(len(words) - N + 1)}
 
 
-def says(text: str, spec: Spec) -> bool:
-    """Whether the words have the query's slots, each once, and no number beside them."""
+@cache
+def asked(spec: Spec) -> tuple[str, ...]:
+    """The slots of a spec's query, in order."""
+    return tuple(sorted({m[1] for m in SLOT.finditer(query(spec))}))
+
+
+def says(text: str, slots: tuple[str, ...]) -> bool:
+    """Whether the words have these slots, each once, and no number beside them."""
     said = sorted(m[1] for m in SLOT.finditer(text))
-    asked = {m[1] for m in SLOT.finditer(query(spec))}
-    return said == sorted(asked) and not re.search(r"\d", SLOT.sub("", text)) and "<" not in text
+    return said == list(slots) and not re.search(r"\d", SLOT.sub("", text)) and "<" not in text
 
 
 def spoken_value(kind: str, value: Any) -> str:
