@@ -34,11 +34,11 @@ from lib.questions.wording import LEAST, fill_words, skeleton, wordings
 PER_STRUCTURE = 12  # questions at most
 WANTED = dict(zip(SPLITS, (8, 1, 3, PER_STRUCTURE), strict=True))
 FEWEST = 4  # questions of a structure, or it is dropped
-AT_ONCE = 4  # queries: nearly each one is new to the database, and planning many side by side makes all of them slow
+AT_ONCE = 4  # queries: planning many side by side makes all of them slow
 TRIES, BATCH = (
     5,
-    4,
-)  # candidates for each question that is wanted, and how many are tried at once where some are rejected
+    8,
+)  # candidates for each question that is wanted; and how many are tried at once where some are rejected
 PATIENCE = 20  # candidates without a single question, after which a structure is given up
 SHORT = 0.35  # share of the structures with one hop or none, at most
 FEW_SHORT = 40  # of these are kept in any case: a small graph has few others

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from lib.questions.lexicon import FOLDER, Edge, Lexicon, Property, Thing
-from lib.questions.spec import Exists, Filter, Hop, Spec, query
+from lib.questions.spec import UNSLOTTED, Exists, Filter, Hop, Spec, query
 from lib.questions.structures import SLOT
 
 WORDINGS = 12  # of a structure, no two with the same skeleton
@@ -378,14 +378,13 @@ class _Writer:
         """What is said behind a noun, in the order in which it reads best."""
         thing = self.lexicon.thing(self.spec.labels[at])
         filters = [f for f in self.spec.filters if f.at == at and not f.edge and f.kind != "either"]
-        simple = [self._chosen(self._filtering(f, thing, many), many) for f in filters]
+        exists = [e for e in self.spec.exists if e.at == at]
         near = self._near(at, came)
-        for e in self.spec.exists:
-            if e.at == at:
-                options = self._existing(e)
-                if near:  # "with a comment posted by ...": what is posted?
-                    options = [o for o in options if RELATIVE.match(o)] or options
-                simple.append(self._chosen(options, many))
+        options = [self._filtering(f, thing, many) for f in filters] + [self._existing(e) for e in exists]
+        if len(options) + len(near) > 1:  # "with a comment posted by ...": what is posted?
+            having = [f.kind in UNSLOTTED for f in filters] + [True] * len(exists)
+            options = [_relative(o) if has else o for o, has in zip(options, having, strict=True)]
+        simple = [self._chosen(o, many) for o in options]
         crowded = len(near) > 1 or self._said(at)
         branches = sorted(((self._depth(n, at), self._branch(at, n, many, crowded)) for n in near), key=lambda b: b[0])
         return _ordered(simple, branches, many)
@@ -423,6 +422,10 @@ class _Writer:
             )
         pinned = self._pinned(to, at)
         options = [m for m in edge.modifiers if pinned or not re.search(r"\{[on]\}", m)]
+        if pinned and edge.other:  # a name alone would lose what the other end is
+            options = [m for m in options if "{n}" in m]
+        if to in self.spec.sole:
+            options = [m for m in options if "{s}" not in m or pinned]
         if pinned and pinned.kind == "id":
             options = [m for m in options if "{o}" not in m]
         if on_hop := self._filters_on_hop(at, to):  # "earned in 2012", not "holding ... in 2012"
@@ -433,7 +436,9 @@ class _Writer:
         if not options:
             raise Unsayable
         text = agreed(self.rng.choice(options), many)
-        several = not pinned and ("{s}" in text or (many and not self._said(at) and self.rng.random() < 0.6))
+        several = not pinned and (
+            "{s}" in text or (many and to not in self.spec.sole and not self._said(at) and self.rng.random() < 0.6)
+        )
         text = OTHERS.sub(lambda m: m[2] if several else m[1], text)
         thing = self.lexicon.thing(self.spec.labels[to])
         if "{o}" in text and pinned:
@@ -564,6 +569,11 @@ def _ordered(simple: list[str], branches: list[tuple[int, str]], many: bool) -> 
             ]
     lasting = [b for b in long if relative.match(b)]
     return [*named, *plain, *[b for b in long if b not in lasting], *said, *lasting]
+
+
+def _relative(options: list[str]) -> list[str]:
+    """Those that can't be taken for part of another's, if there are any."""
+    return [o for o in options if RELATIVE.match(o)] or options
 
 
 def _joined(mods: list[str]) -> list[str]:
