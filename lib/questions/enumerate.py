@@ -257,12 +257,14 @@ class _Enumeration:
     def _exists(self, spec: Spec, others: tuple[Exists, ...] = ()) -> Exists | None:
         """That the subject has, or lacks, what only some of its kind have, and what the path doesn't ask for anyway."""
         label, at = spec.labels[spec.subject], spec.subject
-        near = {(h.type, h.forward if i == at else not h.forward) for i, h in enumerate(spec.hops) if i in (at, at - 1)}
-        near |= {(e.hop.type, e.hop.forward) for e in others}
+        gone = _gone(spec, at)
+        near = {(h.type, h.forward) for h in [*gone, *(e.hop for e in others)]}
         options = []
         for hop in self.lexicon.hops[label]:
             edge, share = self.lexicon.edge(label, hop), self.ties[edge_name(label, hop)].share
             if (hop.type, hop.forward) in near or not ANY[0] <= share <= ANY[1]:
+                continue
+            if any((edge_name(label, g), edge_name(label, hop)) in self.lexicon.implied for g in gone):
                 continue
             others_of_type = [h for h in self.lexicon.hops[label] if (h.type, h.forward) == (hop.type, hop.forward)]
             labelled = len(others_of_type) > 1
@@ -355,6 +357,12 @@ class _Enumeration:
 
     def _weighted(self, weights: dict[str, float]) -> str:
         return self.rng.choices(list(weights), list(weights.values()))[0]
+
+
+def _gone(spec: Spec, at: int) -> list[Hop]:
+    """The hops of the path that begin or end at a node, as they are gone from there."""
+    back = spec.hops[at - 1 : at] if at else ()
+    return [*(Hop(h.type, not h.forward, spec.labels[at - 1]) for h in back), *spec.hops[at : at + 1]]
 
 
 def _kinds(about: Property, share: float) -> Iterator[str]:

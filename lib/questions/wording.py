@@ -29,6 +29,7 @@ FINITE = re.compile(
     r"(?:who|that) (?!nobody|someone|another|no other|the |a |an |\{)(?:[\w']+)"
 )  # followed by what the thing itself does
 RELATIVE = re.compile(r"who |that |whose |for which |to which |of which |which ")
+EARLY, LATE = ["first", "earliest"], ["last", "latest", "most recent"]
 BE = re.compile(r"(?:from|about|older|younger|aged|taller|shorter|heavier|lighter|based|located|known|published)\b")
 AGGREGATES = {
     "avg": "the average {m}", "sum": "the total {m}", "max": "the highest {m}", "min": "the lowest {m}",
@@ -248,9 +249,8 @@ class _Writer:
         return self.about.date
 
     def _ordinal(self) -> str:
-        return self.rng.choice(
-            ["first", "earliest"] if self.spec.form == "first" else ["last", "latest", "most recent"]
-        )
+        first, last = (["first"], ["last", "most recent"]) if self.subject.person else (EARLY, LATE)
+        return self.rng.choice(first if self.spec.form == "first" else last)
 
     def _say_when(self) -> str:
         return self._inverted(f"the {self._ordinal()} {self._say_np1()}")
