@@ -417,7 +417,8 @@ class _Writer:
         if self._returns(at, to):
             if not edge.same:
                 raise Unsayable
-            return agreed(self.rng.choice(edge.same), many).replace(
+            same = _relative(list(edge.same)) if crowded else edge.same
+            return agreed(self.rng.choice(same), many).replace(
                 "{a}", self.mention(to + step, to) or self._a(to + step, to)
             )
         pinned = self._pinned(to, at)
