@@ -28,7 +28,7 @@ from lib.questions.structures import NEW_COMBINATION, NEW_COMPONENT, Structure
 from lib.questions.supply import APART_SET, PART, SPLITS, Instance, Line, Supply, question_line, useless
 from lib.questions.together import Together
 from lib.questions.values import Lookup, read_pools
-from lib.questions.verify import Verifier
+from lib.questions.verify import SECONDS, Verifier
 from lib.questions.wording import LEAST, fill_words, skeleton, wordings
 
 PER_STRUCTURE = 12  # questions at most
@@ -60,7 +60,7 @@ def generate_all(uri: str, schema: dict[str, Any], settings: dict[str, Any], see
 
 
 async def _generate(uri: str, schema: dict[str, Any], settings: dict[str, Any], seed: int, out: Path) -> dict[str, Any]:
-    lookup, reader = Trusted(uri, at_once=8, timeout=600.0), Trusted(uri)
+    lookup, reader = Trusted(uri, at_once=8, timeout=600.0), Trusted(uri, timeout=4 * SECONDS)
     try:
         made = await _Set.enumerate(lookup, Lexicon(schema), seed, int(settings.get("most", 0)))
         await made.verify(lookup, reader)

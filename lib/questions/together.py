@@ -7,12 +7,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from lib.graph.query import QueryError, TimedOut
+from lib.graph import results
+from lib.graph.query import QueryError
 from lib.graph.trusted import Trusted
 from lib.questions.demonstrations import Parts, fill
 from lib.questions.draw import Slots
 from lib.questions.structures import SLOT, Structure
-from lib.questions.verify import MOST_ROWS, SECONDS, UNSTEADY, Rejected, Rows, Verifier, settled, tail_of, tied
+from lib.questions.verify import MOST_ROWS, SLOW, UNSTEADY, Rejected, Rows, Verifier, settled, tail_of, tied
 
 
 @dataclass(frozen=True)
@@ -61,36 +62,54 @@ class Together(Verifier):
     def __init__(self, *arguments: Any, **named: Any):
         super().__init__(*arguments, **named)
         self._compared: set[str] = set()  # queries of structures whose batch gave what their own query gives
+        self._slow: set[str] = set()  # those of which a value took too long by itself: others would, too
 
     async def judged(self, structure: Structure, batch: list[Slots]) -> list[Rows | Rejected]:
+        if structure.query in self._slow:
+            return [Rejected(SLOW)] * len(batch)
         plan = Plan.of(structure.query)
         values = [{name: slot["value"] for name, slot in slots.items()} for slots in batch]
         try:
             found = await self._asked(plan, values)
             judged = [self._judged(plan, structure, *each) for each in zip(values, found, strict=True)]
             kept = [i for i, rows in enumerate(judged) if not isinstance(rows, Rejected)]
-            again = await self._asked(plan, [values[i] for i in reversed(kept)])
+            again = await self._asked(plan, [values[i] for i in reversed(kept)], in_time=True)
             alike = not kept or await self._as_by_itself(structure, batch[kept[0]], judged[kept[0]])
         except QueryError:
             alike = False
-        if not alike:  # one by one, they show which of them is to blame
-            return await super().judged(structure, batch)
+        if not alike:
+            return await self._halved(structure, batch)
         for i, rows in zip(reversed(kept), again, strict=True):
             if self._judged(plan, structure, values[i], rows) != judged[i]:
                 judged[i] = Rejected(UNSTEADY)
         return judged
 
-    async def _asked(self, plan: Plan, values: list[dict[str, Any]]) -> list[Rows]:
-        """For each of these values its rows. Raises TimedOut where all together take longer than one may."""
+    async def _halved(self, structure: Structure, batch: list[Slots]) -> list[Rows | Rejected]:
+        """Each half for itself, and a single one by the rules for one: so it shows which of them is to blame."""
+        if len(batch) > 1:
+            half = len(batch) // 2
+            return [*await self.judged(structure, batch[:half]), *await self.judged(structure, batch[half:])]
+        judged = await super().judged(structure, batch)
+        if Rejected(SLOW) in judged:
+            self._slow.add(structure.query)
+        return judged
+
+    async def _asked(self, plan: Plan, values: list[dict[str, Any]], in_time: bool = False) -> list[Rows]:
+        """For each of these values its rows; `in_time`: all together in the time that one may take, or TimedOut is raised.
+        The first time it may take longer, since the plan is made then."""
         if not values:
             return []
         given = [{"number": i, **v} for i, v in enumerate(values)]
         most = max(map(plan.most, values)) + 1
-        arguments = {"values": given, "rows": most}
-        async with self._room.taken():
-            rows, seconds = await self._timed(lambda: self._reader.run(plan.text, most * len(given), arguments))
-        if seconds > SECONDS:
-            raise TimedOut(f"{len(given)} values took {seconds:.0f} s")
+
+        async def ask() -> results.Rows:
+            return await self._reader.run(plan.text, most * len(given), {"values": given, "rows": most})
+
+        if in_time:
+            rows = await self._in_time(ask)
+        else:
+            async with self._room.taken():
+                rows = (await ask()).rows
         found: dict[int, Rows] = defaultdict(list)
         for number, *row in rows:
             found[number].append(row)
