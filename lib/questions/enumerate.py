@@ -25,6 +25,7 @@ FORMS_WANTED = {
 }  # fmt: skip
 TRIES = 60  # random layouts before a form is thought to fit no path of a length any more
 MOST_SLOTS = 3
+ONE = ("value", "compare")  # what is asked of one thing; the others speak of several
 LONG = 3  # hops, from which on something must be named
 ON_A_PATH = 9  # structures on one path at most, so that no path is worn out
 NAMED_END = 0.72  # of the ends of a path, how many are named; the others are described
@@ -256,12 +257,14 @@ class _Enumeration:
     def _exists(self, spec: Spec, others: tuple[Exists, ...] = ()) -> Exists | None:
         """That the subject has, or lacks, what only some of its kind have, and what the path doesn't ask for anyway."""
         label, at = spec.labels[spec.subject], spec.subject
-        near = {(h.type, h.forward if i == at else not h.forward) for i, h in enumerate(spec.hops) if i in (at, at - 1)}
-        near |= {(e.hop.type, e.hop.forward) for e in others}
+        gone = _gone(spec, at)
+        near = {(h.type, h.forward) for h in [*gone, *(e.hop for e in others)]}
         options = []
         for hop in self.lexicon.hops[label]:
             edge, share = self.lexicon.edge(label, hop), self.ties[edge_name(label, hop)].share
             if (hop.type, hop.forward) in near or not ANY[0] <= share <= ANY[1]:
+                continue
+            if any((edge_name(label, g), edge_name(label, hop)) in self.lexicon.implied for g in gone):
                 continue
             others_of_type = [h for h in self.lexicon.hops[label] if (h.type, h.forward) == (hop.type, hop.forward)]
             labelled = len(others_of_type) > 1
@@ -287,9 +290,11 @@ class _Enumeration:
         """With slots and what is to be made distinct; or why it is dropped."""
         if isinstance(spec, str):
             return spec
-        spec = replace(spec, single=self._single(spec))
+        spec = replace(spec, single=self._single(spec), sole=self._sole(spec))
+        if (spec.subject in spec.sole and spec.form not in ONE) or spec.group in spec.sole:
+            return "several of what there is only one of"
         if not spec.single and (
-            spec.form in ("avg", "sum", "gap", "share", "top", "ordered", "best", "worst", "avg per")
+            spec.form in ("avg", "sum", "gap", "share", "top", "ordered", "best", "worst", "avg per", "ratio")
         ):
             return f"counting paths: {spec.form} of what is met more than once"
         if spec.form == "value" and not self._one(spec):
@@ -306,7 +311,7 @@ class _Enumeration:
 
     def _single(self, spec: Spec) -> bool:
         """Whether each row is another subject (or another pair of subject and group)."""
-        grouped = spec.group if spec.form in GROUPED and spec.form != "ratio" else -1
+        grouped = spec.group if spec.form in GROUPED else -1
         pinned = {
             f.at for f in spec.filters if f.kind in ("is", "id", "either") and f.property in self._keys(spec, f.at)
         }
@@ -320,20 +325,24 @@ class _Enumeration:
         return True
 
     def _one(self, spec: Spec) -> bool:
-        """Whether there is one subject: everything is tied to one named thing by steps that lead to one thing only."""
-        pinned = [
-            f.at for f in spec.filters if f.kind in ("is", "id") and not f.edge and f.property in self._keys(spec, f.at)
-        ]
-        if not spec.hops:
-            return bool(pinned)
-        ends = [at for at in pinned if at in (0, len(spec.hops))]
-        return len(spec.filters) == 1 and any(
-            all(
-                self._tie(spec, i, -1 if at else 1).one
-                for i in (range(at, spec.subject, -1) if at else range(spec.subject))
-            )
-            for at in ends
-        )
+        """Whether one named thing alone says which subject is meant, and no other can be."""
+        return len(spec.filters) == 1 and spec.subject in self._sole(spec)
+
+    def _sole(self, spec: Spec) -> tuple[int, ...]:
+        """Nodes of which there is one: a named end, and what steps to one thing only lead to from it."""
+        found: set[int] = set()
+        for end, step in ((0, 1), (len(spec.hops), -1)):
+            pinned = {
+                f.kind for f in spec.filters if f.at == end and not f.edge and f.property in self._keys(spec, end)
+            }
+            if not pinned & {"is", "id"}:
+                continue
+            at = end
+            found.add(at)
+            while 0 <= at + step <= len(spec.hops) and self._tie(spec, at, step).one:
+                at += step
+                found.add(at)
+        return tuple(sorted(found))
 
     def _keys(self, spec: Spec, at: int) -> tuple[str, str]:
         thing = self.lexicon.thing(spec.labels[at])
@@ -348,6 +357,12 @@ class _Enumeration:
 
     def _weighted(self, weights: dict[str, float]) -> str:
         return self.rng.choices(list(weights), list(weights.values()))[0]
+
+
+def _gone(spec: Spec, at: int) -> list[Hop]:
+    """The hops of the path that begin or end at a node, as they are gone from there."""
+    back = spec.hops[at - 1 : at] if at else ()
+    return [*(Hop(h.type, not h.forward, spec.labels[at - 1]) for h in back), *spec.hops[at : at + 1]]
 
 
 def _kinds(about: Property, share: float) -> Iterator[str]:

@@ -15,6 +15,7 @@ from tqdm import tqdm
 from lib import loop
 from lib.files import write_json, write_jsonl
 from lib.graph.query import Reader
+from lib.graph.trusted import Trusted
 from lib.questions.audit import audit, variety
 from lib.questions.demonstrations import fill
 from lib.questions.draw import candidates
@@ -25,18 +26,19 @@ from lib.questions.signature import Signature, hops, signature
 from lib.questions.spec import Spec, query
 from lib.questions.structures import NEW_COMBINATION, NEW_COMPONENT, Structure
 from lib.questions.supply import APART_SET, PART, SPLITS, Instance, Line, Supply, question_line, useless
+from lib.questions.together import Together
 from lib.questions.values import Lookup, read_pools
-from lib.questions.verify import Verifier
+from lib.questions.verify import SECONDS, Verifier
 from lib.questions.wording import LEAST, fill_words, skeleton, wordings
 
 PER_STRUCTURE = 12  # questions at most
 WANTED = dict(zip(SPLITS, (8, 1, 3, PER_STRUCTURE), strict=True))
 FEWEST = 4  # questions of a structure, or it is dropped
-AT_ONCE = 4  # queries: nearly each one is new to the database, and planning many side by side makes all of them slow
+AT_ONCE = 4  # queries: planning many side by side makes all of them slow
 TRIES, BATCH = (
     5,
-    4,
-)  # candidates for each question that is wanted, and how many are tried at once where some are rejected
+    8,
+)  # candidates for each question that is wanted; and how many are tried at once where some are rejected
 PATIENCE = 20  # candidates without a single question, after which a structure is given up
 SHORT = 0.35  # share of the structures with one hop or none, at most
 FEW_SHORT = 40  # of these are kept in any case: a small graph has few others
@@ -58,7 +60,7 @@ def generate_all(uri: str, schema: dict[str, Any], settings: dict[str, Any], see
 
 
 async def _generate(uri: str, schema: dict[str, Any], settings: dict[str, Any], seed: int, out: Path) -> dict[str, Any]:
-    lookup, reader = Reader(uri, at_once=8, timeout=600.0), Reader(uri)
+    lookup, reader = Trusted(uri, at_once=8, timeout=600.0), Trusted(uri, timeout=4 * SECONDS)
     try:
         made = await _Set.enumerate(lookup, Lexicon(schema), seed, int(settings.get("most", 0)))
         await made.verify(lookup, reader)
@@ -108,11 +110,11 @@ class _Set:
         return cls(lexicon, chosen, dropped, seed)
 
     # ------------------------------------------------------------ verified instances
-    async def verify(self, lookup: Reader, reader: Reader) -> None:
+    async def verify(self, lookup: Trusted, reader: Trusted) -> None:
         """Fill each structure from the graph; drop what can't be filled, and what is always answered alike."""
         self.pools = await read_pools(lookup, self.lexicon, list(self.specs.values()), self.seed)
         naming = sorted({t.name for t in self.lexicon.things.values() if t.name})
-        verifier = Verifier(reader, self.pools.shared_names, ("displayName", *naming), AT_ONCE)
+        verifier = Together(reader, self.pools.shared_names, ("displayName", *naming), AT_ONCE)
         values = Lookup(lookup, self.pools, self.seed)
         with tqdm(desc="questions", total=PER_STRUCTURE * len(self.structures)) as bar:
             room = asyncio.Semaphore(2 * AT_ONCE)

@@ -102,6 +102,7 @@ class Lexicon:
         contained = [*schema.get("contained", []), *(declared["contained"] if declared else [])]
         self._contained = [set(pair) for pair in contained]
         self.circles: tuple[str, ...] = tuple(declared["circles"]) if declared else ()
+        self.implied = {(one, other) for one, other in declared["implied"]} if declared else set()
         self.things = {
             label: self._thing(label, about["properties"], declared and declared["labels"][label])
             for label, about in schema["labels"].items()

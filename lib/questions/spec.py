@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from string import ascii_lowercase
 
 from lib.graph.mapping import quoted
@@ -91,9 +92,10 @@ class Spec:
     """A question without values.
 
     start, hops: the path, from left to right; nodes are numbered from 0. subject: the node that is listed, counted or
-    measured. form: one of FORMS. measure: the property of the subject that the form needs, if any. group: the node that grouped forms
-    group by. single: each subject is met once, so that nothing has to be made distinct. names: label -> the property
-    that names its nodes. whole: the condition of a "share".
+    measured. form: one of FORMS. measure: the property of the subject that the form needs, if any. group: the node that
+    grouped forms group by. single: each subject is met once, so that nothing has to be made distinct. names: label -> the
+    property that names its nodes. sole: nodes of which there is but one, as the asker of a named question. whole: the
+    condition of a "share".
     """
 
     start: str
@@ -106,9 +108,10 @@ class Spec:
     group: int = -1
     single: bool = True
     names: tuple[tuple[str, str], ...] = ()
+    sole: tuple[int, ...] = ()
     whole: Filter | Exists | None = None
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, ...]:
         return (self.start, *(h.label for h in self.hops))
 
@@ -198,7 +201,7 @@ def _returned(spec: Spec, names: tuple[str, ...]) -> str:
             "most": f"RETURN {named}, {count} ORDER BY {count} DESC LIMIT {{count}}",
             "single most": f"WITH {g}, {count} AS n RETURN {named} ORDER BY n DESC LIMIT 1",
             "more than": f"WITH {g}, {count} AS n WHERE n > {{count}} RETURN {named}",
-            "ratio": f"RETURN 1.0 * {count} / count(DISTINCT {g})",
+            "ratio": f"RETURN 1.0 * count(*) / count(DISTINCT {g})",
             "compare counts": f"WITH {g}, {count} AS n RETURN {named} ORDER BY n DESC LIMIT 1",
         }[form]
     if form == "share":

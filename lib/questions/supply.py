@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -52,7 +51,7 @@ class Supply:
         while len(self.taken) < to and not self.dry:
             missing = to - len(self.taken)
             batch = list(islice(self._stream, max(missing, self.batch) if self.rejected else missing))
-            found = await asyncio.gather(*[self._rows(slots) for slots in batch])
+            found = await self._verifier.judged(self.structure, batch)
             for slots, rows in zip(batch, found, strict=True):
                 if isinstance(rows, Rejected):
                     self.rejected[rows.rule] += 1
@@ -62,9 +61,6 @@ class Supply:
             self._tried += len(batch)
             self.dry = len(self.taken) < to and (not batch or self._tried > self.tries * max(self.batch, to))
             self.dry = self.dry or (not self.taken and self._tried >= self.patience)
-
-    async def _rows(self, slots: Slots) -> Rows | Rejected:
-        return await self._verifier.rows(fill(self.structure.query, slots), self.structure.ordered)
 
 
 def useless(supply: Supply) -> str | None:

@@ -19,6 +19,7 @@ COUNTS = (3, 4, 5, 6, 8, 10)  # how many people ask for; each other number is an
 LONGEST = 90  # characters of a text, so that a title fits
 MIDDLE = (0.05, 0.92)  # of a property's values, so that a comparison is true for some and false for others
 MOST = 200  # different numbers or days of a property
+NOTHING = re.compile(r"(?i)\W*|none|n/?a|null|unknown|no \w+")  # a name of what isn't there
 TEXTS = 20_000  # of a long property, read for their words
 TOGETHER = {"train": 60, "dev": 20, "held_out": 40}  # values of a part that are looked up together with others
 
@@ -84,9 +85,13 @@ async def _pool(
     if f.kind == "starts":
         begins = [v[:2] for v, _ in texts if re.match("[A-Za-z]{3}", v)]
         return sorted({b for b in begins if begins.count(b) > 1} if len(begins) < 5000 else set(begins)), {}
-    several = sum(n > 1 for _, n in texts) if naming else 0
-    usable, reasons = fit(kind, [(v, n) for v, n in texts if n == 1 or not naming], LONGEST)
-    return usable, reasons | ({"shared by several": several} if several else {})
+    named = [(v, n) for v, n in texts if n == 1 or not naming]
+    usable, reasons = fit(kind, [(v, n) for v, n in named if not NOTHING.fullmatch(v)], LONGEST)
+    others = {
+        "shared by several": len(texts) - len(named),
+        "says that there is none": sum(bool(NOTHING.fullmatch(v)) for v, _ in named),
+    }
+    return usable, reasons | {why: n for why, n in others.items() if n}
 
 
 def _middle(found: list[list[Any]], most: int = MOST) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from lib.questions.lexicon import FOLDER, Edge, Lexicon, Property, Thing
-from lib.questions.spec import Exists, Filter, Hop, Spec, query
+from lib.questions.spec import UNSLOTTED, Exists, Filter, Hop, Spec, query
 from lib.questions.structures import SLOT
 
 WORDINGS = 12  # of a structure, no two with the same skeleton
@@ -29,6 +29,7 @@ FINITE = re.compile(
     r"(?:who|that) (?!nobody|someone|another|no other|the |a |an |\{)(?:[\w']+)"
 )  # followed by what the thing itself does
 RELATIVE = re.compile(r"who |that |whose |for which |to which |of which |which ")
+EARLY, LATE = ["first", "earliest"], ["last", "latest", "most recent"]
 BE = re.compile(r"(?:from|about|older|younger|aged|taller|shorter|heavier|lighter|based|located|known|published)\b")
 AGGREGATES = {
     "avg": "the average {m}", "sum": "the total {m}", "max": "the highest {m}", "min": "the lowest {m}",
@@ -75,12 +76,13 @@ def _draw(
 ) -> str | None:
     """A new sentence of a form; where `runs` are to be avoided, the one with the fewest of them."""
     options: list[tuple[int, int, str]] = []
+    slots = asked(spec)
     for _ in range(TRIES):
         try:
             text = _Writer(spec, lexicon, rng).sentence(frame)
         except Unsayable:
             continue
-        if skeleton(text) in seen or not says(text, spec):
+        if skeleton(text) in seen or not says(text, slots):
             continue
         if runs is None:
             return text
@@ -98,11 +100,16 @@ def _runs(text: str) -> set[tuple[str, ...]]:
     return {tuple(words[i : i + N]) for i in range(len(words) - N + 1)}
 
 
-def says(text: str, spec: Spec) -> bool:
-    """Whether the words have the query's slots, each once, and no number beside them."""
+@cache
+def asked(spec: Spec) -> tuple[str, ...]:
+    """The slots of a spec's query, in order."""
+    return tuple(sorted({m[1] for m in SLOT.finditer(query(spec))}))
+
+
+def says(text: str, slots: tuple[str, ...]) -> bool:
+    """Whether the words have these slots, each once, and no number beside them."""
     said = sorted(m[1] for m in SLOT.finditer(text))
-    asked = {m[1] for m in SLOT.finditer(query(spec))}
-    return said == sorted(asked) and not re.search(r"\d", SLOT.sub("", text)) and "<" not in text
+    return said == list(slots) and not re.search(r"\d", SLOT.sub("", text)) and "<" not in text
 
 
 def spoken_value(kind: str, value: Any) -> str:
@@ -242,9 +249,8 @@ class _Writer:
         return self.about.date
 
     def _ordinal(self) -> str:
-        return self.rng.choice(
-            ["first", "earliest"] if self.spec.form == "first" else ["last", "latest", "most recent"]
-        )
+        first, last = (["first"], ["last", "most recent"]) if self.subject.person else (EARLY, LATE)
+        return self.rng.choice(first if self.spec.form == "first" else last)
 
     def _say_when(self) -> str:
         return self._inverted(f"the {self._ordinal()} {self._say_np1()}")
@@ -372,14 +378,13 @@ class _Writer:
         """What is said behind a noun, in the order in which it reads best."""
         thing = self.lexicon.thing(self.spec.labels[at])
         filters = [f for f in self.spec.filters if f.at == at and not f.edge and f.kind != "either"]
-        simple = [self._chosen(self._filtering(f, thing, many), many) for f in filters]
+        exists = [e for e in self.spec.exists if e.at == at]
         near = self._near(at, came)
-        for e in self.spec.exists:
-            if e.at == at:
-                options = self._existing(e)
-                if near:  # "with a comment posted by ...": what is posted?
-                    options = [o for o in options if RELATIVE.match(o)] or options
-                simple.append(self._chosen(options, many))
+        options = [self._filtering(f, thing, many) for f in filters] + [self._existing(e) for e in exists]
+        if len(options) + len(near) > 1:  # "with a comment posted by ...": what is posted?
+            having = [f.kind in UNSLOTTED for f in filters] + [True] * len(exists)
+            options = [_relative(o) if has else o for o, has in zip(options, having, strict=True)]
+        simple = [self._chosen(o, many) for o in options]
         crowded = len(near) > 1 or self._said(at)
         branches = sorted(((self._depth(n, at), self._branch(at, n, many, crowded)) for n in near), key=lambda b: b[0])
         return _ordered(simple, branches, many)
@@ -412,11 +417,16 @@ class _Writer:
         if self._returns(at, to):
             if not edge.same:
                 raise Unsayable
-            return agreed(self.rng.choice(edge.same), many).replace(
+            same = _relative(list(edge.same)) if crowded else edge.same
+            return agreed(self.rng.choice(same), many).replace(
                 "{a}", self.mention(to + step, to) or self._a(to + step, to)
             )
         pinned = self._pinned(to, at)
         options = [m for m in edge.modifiers if pinned or not re.search(r"\{[on]\}", m)]
+        if pinned and edge.other:  # a name alone would lose what the other end is
+            options = [m for m in options if "{n}" in m]
+        if to in self.spec.sole:
+            options = [m for m in options if "{s}" not in m or pinned]
         if pinned and pinned.kind == "id":
             options = [m for m in options if "{o}" not in m]
         if on_hop := self._filters_on_hop(at, to):  # "earned in 2012", not "holding ... in 2012"
@@ -427,7 +437,9 @@ class _Writer:
         if not options:
             raise Unsayable
         text = agreed(self.rng.choice(options), many)
-        several = not pinned and ("{s}" in text or (many and not self._said(at) and self.rng.random() < 0.6))
+        several = not pinned and (
+            "{s}" in text or (many and to not in self.spec.sole and not self._said(at) and self.rng.random() < 0.6)
+        )
         text = OTHERS.sub(lambda m: m[2] if several else m[1], text)
         thing = self.lexicon.thing(self.spec.labels[to])
         if "{o}" in text and pinned:
@@ -558,6 +570,11 @@ def _ordered(simple: list[str], branches: list[tuple[int, str]], many: bool) -> 
             ]
     lasting = [b for b in long if relative.match(b)]
     return [*named, *plain, *[b for b in long if b not in lasting], *said, *lasting]
+
+
+def _relative(options: list[str]) -> list[str]:
+    """Those that can't be taken for part of another's, if there are any."""
+    return [o for o in options if RELATIVE.match(o)] or options
 
 
 def _joined(mods: list[str]) -> list[str]:
