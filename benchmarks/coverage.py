@@ -1,7 +1,7 @@
 """How often the intervals hold the truth, how often the test's rule is wrong, and whether power is as foretold: by simulation.
 
-    python benchmarks/coverage.py            # minutes on one core; writes docs/coverage.json and the tables of docs/statistics.md
-    python benchmarks/coverage.py --quick    # a tenth of the runs, printed only
+    python benchmarks/coverage.py            # minutes on one core; --write: docs/coverage.json and the tables of docs/statistics.md
+    python benchmarks/coverage.py --quick    # a tenth of the runs
     python benchmarks/coverage.py --speed    # the computed interval against scipy's resampled one, printed only
 
 Every run draws questions, structures and trainings anew from populations whose true gain is known, and asks the study's own
@@ -321,13 +321,16 @@ def speed(repeats: int = 20) -> dict[str, float]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the runs, printed only")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the runs")
+    parser.add_argument(
+        "--write", action="store_true", help="write docs/coverage.json and the tables of docs/statistics.md"
+    )
     parser.add_argument("--speed", action="store_true", help="time the interval only")
     options = parser.parse_args()
     print(json.dumps(speed()))
     if not options.speed:
         figures = simulate(10 if options.quick else 1)
         print(tables(figures))
-        if not options.quick:
+        if options.write:
             write_json(FIGURES, figures)
             write_page(figures)

@@ -39,8 +39,8 @@ class Interval:
     low: float
     high: float
     confidence: float
-    method: str  # "exact" (computed) or "resampled"
-    units: int  # independent ones: questions, or clusters of them
+    method: str  # "exact" (computed), "resampled" or, of `crossed`, "two-way"
+    units: int  # independent ones: questions, clusters of them or, of `crossed`, trainings
     warnings: tuple[str, ...]
 
 

@@ -129,7 +129,8 @@ def main(arguments: list[str] | None = None) -> None:
         found = [episode for episode in found if (episode.update or 0) == first]
         print(json.dumps(of_episodes(found, settings.train.rollouts), indent=1))
     except FileNotFoundError as problem:
-        sys.exit(f"{problem.filename} is missing: `dvc repro evaluate@base` makes it without any training")
+        way_out = "" if chosen.file else ": `dvc repro evaluate@base` makes it without any training"
+        sys.exit(f"{problem.filename} is missing{way_out}")
     except (SettingsError, ValueError) as problem:
         sys.exit(str(problem))
 

@@ -62,8 +62,8 @@ def table(
     Returns {all: {...}, clean: {...}}, each with `questions`, `arms` ({arm: {questions, episodes, faulty, no_room, strict,
     lenient: {rate, low, high}}}) and `contrasts` ({"after - before": {score: {delta, low, high, up, down, same, questions,
     warnings}}}); no_room counts episodes that ended because a turn or the whole was as long as it may be. Intervals are by
-    paired bootstrap over questions, at the test's confidence: people's questions share no structure that would have to be
-    drawn whole.
+    paired bootstrap over questions, widened like the study's own, at the test's confidence: people's questions share no
+    structure that would have to be drawn whole.
 
     Raises ValueError for an episode on a question that isn't in the frozen set, or for a question that an arm has no
     episode of at all: the set was fixed, and so was its size.
@@ -107,7 +107,7 @@ def _rates(arm: Arm, among: set[str], test: Method) -> dict[str, Any]:
     }
     for score in SCORES if questions else ():
         found = measures.per_question(arm.scores(questions, score))
-        rate = bootstrap.mean(found, None, test.resamples, test.seed, test.confidence)
+        rate = bootstrap.mean(found, None, test.resamples, test.seed, test.confidence, widened=True)
         out[score] = {"rate": rate.mean, "low": rate.low, "high": rate.high}
     return out
 
@@ -117,7 +117,7 @@ def _contrast(before: Arm, after: Arm, among: set[str], test: Method) -> dict[st
     out = {}
     for score in SCORES if questions else ():
         a, b = (measures.per_question(arm.scores(questions, score)) for arm in (before, after))
-        found = bootstrap.paired(a, b, None, test.resamples, test.seed, test.confidence)
+        found = bootstrap.paired(a, b, None, test.resamples, test.seed, test.confidence, widened=True)
         out[score] = {
             "questions": len(questions),
             "delta": found.delta,

@@ -27,8 +27,8 @@ QUESTION_FILES = ("train", "dev", *SETS, "demonstrations")
 FAULTY_MOST = 0.02  # share of episodes lost to faults outside the model, above which no success is claimed
 
 METHOD = (
-    "paired bootstrap over questions, resampled by structure, percentile interval widened by Student's t for as few "
-    "structures as there are (Hesterberg 2015)"
+    "paired bootstrap over questions, resampled by structure, percentile interval widened by Student's t with degrees of "
+    "freedom from the structures' number, sizes and kurtosis (Hesterberg 2015, Kish 1965, Satterthwaite 1946)"
 )
 FEW_STRUCTURES = (
     f"of fewer than {FEW_CLUSTERS} structures, the outer ends of that interval and of the one over questions"

@@ -84,7 +84,8 @@ def true_rates(right: ArrayLike, samples: ArrayLike) -> NDArray[np.float64]:
     if likeness < 1e-3:
         return np.full(GRID, mean)
     both = 1 / min(likeness, 0.99) - 1  # the beta distribution's two parameters together
-    return stats.beta.ppf((np.arange(GRID) + 0.5) / GRID, mean * both, (1 - mean) * both)
+    found = stats.beta.ppf((np.arange(GRID) + 0.5) / GRID, mean * both, (1 - mean) * both)
+    return np.where(found < 1e-9, 0.0, found)  # what no practice lifts, and no float can
 
 
 def moved(rates: ArrayLike, gain: float) -> NDArray[np.float64]:
@@ -97,6 +98,8 @@ def moved(rates: ArrayLike, gain: float) -> NDArray[np.float64]:
     room = float(np.mean(p > 0) - p.mean())
     if not 0 <= gain < room:
         raise PilotError(f"a gain of {gain:.3f} is out of reach: rates like the pilot's leave room for {room:.3f}")
+    if gain == 0:
+        return p  # rounding would leave the search without a change of sign
     logits = special.logit(p)
     shift = brentq(lambda x: float(special.expit(logits + x).mean() - p.mean()) - gain, 0.0, 200.0)
     return special.expit(logits + shift)
@@ -176,7 +179,7 @@ def outlook(
     smallest = smallest_gain(rates, design, wanted)
     return {
         "rate": round(float(np.mean(rates)), 6),
-        "rates_from": "the rates of single questions" if np.ptp(rates) else "their mean alone",
+        "rates_from": "the rates of single questions" if np.ptp(rates) else "their mean, for no spread shows",
         "smallest_gain": None if smallest is None else round(smallest, 6),
         "wanted": wanted,
         "correlation": design.correlation,

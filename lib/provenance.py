@@ -25,13 +25,9 @@ from lib.settings import SETS, Settings, SettingsError, load
 
 # What these queries cost is planning, and a crowd of new plans keeps the server from answering anybody.
 AT_ONCE = 4
-UNLIKE = {
-    "call",
-    "union",
-    "unwind",
-    "let",
-    "filter",
-}  # clauses behind which a match is no longer what the query starts with
+UNLIKE = frozenset(
+    ("call", "union", "unwind", "let", "filter")
+)  # behind these, a match isn't what the query starts with
 Nodes = frozenset[str] | None  # ids of the nodes; None: not known
 
 
@@ -101,16 +97,17 @@ def asking_for_nodes(query: str) -> str | None:
     None for a query of another build: one that doesn't begin with matches alone, or has no node in them.
     """
     tokens = [(str(match.lastgroup), match[0]) for match in vet.TOKEN.finditer(query)]
-    head, before, names, braces, pattern = "", "", dict[str, None](), 0, False
+    head, before, names, braces, brackets, pattern = "", "", dict[str, None](), 0, 0, False
     for i, (kind, text) in enumerate(tokens):
         word = text.lower() if kind == "word" and braces == 0 else ""
-        if word in UNLIKE:
+        if word in UNLIKE or (word == "where" and brackets > 0):  # a condition inside a pattern may hold any brackets
             return None
         if word == "return" or (word == "with" and before not in ("starts", "ends")):
             asked = f"UNWIND [{', '.join(names)}] AS matched_node RETURN DISTINCT elementId(matched_node)"
             return head + asked if names else None
         pattern = word == "match" or (pattern and word != "where")
         braces += {"{": 1, "}": -1}.get(text, 0)
+        brackets += {"(": 1, "[": 1, ")": -1, "]": -1}.get(text, 0)
         head += text
         if pattern and braces == 0 and text == "(" and (name := _name(tokens[i + 1 :])) is not None:
             head += "" if name else f"matched_{len(names)}"

@@ -29,7 +29,8 @@ NEITHER = "it has a query: say where to run it, with --sqlite, --graph or --neo4
 EPILOG = """
 Files, by their ending (a question has the same id in both):
   .jsonl   an object a line: `id`, and `rows` or `query` (null: no answer); `db_id` and `ordered` (true where the order
-           of the rows counts) may be there. The study's own questions, data/questions/*.jsonl, are such files.
+           of the rows counts) may be there. The study's own questions, data/questions/*.jsonl, are such files; the study
+           scores their rows in any order.
   .json    BIRD's predictions {"0": "SELECT ...\\t----- bird -----\\tdb_id"}, or BIRD's or Spider's questions (dev.json)
   others   a query a line (Spider), in GOLD followed by a tab and the database's name (BIRD, Spider)
 

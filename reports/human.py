@@ -15,14 +15,14 @@ MEANING = {
     "tied at the cut": "chance decides which rows a LIMIT of the reference lets in",
     "SQL and Cypher disagree": "two references, written apart, return other rows",
     "ambiguous name": "several users have a name that the question means one of",
-    "usable": "nothing speaks against the reference",
+    "usable": "nothing speaks against the reference (an answer in Cypher alone can only be told to be empty)",
 }
 NONE = (
     "This run asked none: `human.questions` in params.yaml names no file. Whether practice helps with questions that people "
     "wrote is what a full-size study is meant to ask, and is untested here."
 )
 SMALL = (
-    "The set is small, and so is the model: its words are those of the generator, and what people write it reads letter by "
+    "The set may be small, and the model is: its words are those of the generator, and what people write it reads letter by "
     "letter. A rate near zero says nothing about practice, and the figures are part of no verdict. Questions are resampled "
     "one by one, since they share no structure; where few are solved, few can change, and an interval is then too sure of "
     "itself (a dagger)."

@@ -430,6 +430,8 @@ class Report:
     @property
     def crossed_words(self) -> str:
         """Why the interval over trainings and questions may cover less than it says."""
+        if self.results["crossed"]["low"] is None:
+            return " (not known: it takes two trainings and two structures at least)"
         found = self.results["crossed"]["warnings"]
         return f" (which may cover less than it says: {'; '.join(found)})" if found else ""
 
@@ -454,15 +456,20 @@ class Report:
     @property
     def headroom_words(self) -> str:
         found, least = self.results["headroom"], self.results["headroom"]["least"]
-        stop = f"Below {percent(least)} training would not have begun." if least else "No least headroom was set."
+        stop = (
+            f"Had the base model shown less than {percent(least)} on dev questions, training would not have begun."
+            if least
+            else "No least headroom was set."
+        )
         how = {
-            "unbiased": "Both are unbiased, since there are as many answers to a question as attempts in a group.",
+            "unbiased": "Both are unbiased, since there are at least as many answers to a question as attempts in a group.",
             "beta-binomial": (
                 f"A group has {found['rollouts']} attempts and a question only {found['samples']} answers here, so both "
                 "come from beta distributed rates that were fitted to the counts."
             ),
         }.get(found["method"], "One answer a question can't tell.")
-        return f"{how} {stop} In practice {percent(self.totals['groups_with_signal'] / self.totals['groups'])} had one."
+        signal = percent(self.totals["groups_with_signal"] / self.totals["groups"])
+        return f"{how} {stop} In practice {signal} of the groups had a signal."
 
     @property
     def hack_words(self) -> str:
@@ -481,19 +488,25 @@ class Report:
     def provenance_words(self) -> str:
         found = self.results["provenance"]
         unknown = sum(found["unknown"].values())
+        if not found["contrast"]["questions"]:
+            return "Of no question are the nodes known in both arms."
         return (
             f"From control to trained the similarity of the nodes changes by {gain(found['contrast'])} points. For "
-            f"{count(unknown)} answers it isn't known, since their query or the reference is of another build; they are left out."
+            f"{count(unknown)} answers of all arms it isn't known, since their query or the reference is of another build, "
+            "fails when it is asked for nodes, or matches too many; they are left out."
         )
 
     @property
     def recount_words(self) -> str:
         found = self.results["recount"]
         if found["agrees"]:
-            return f"Both counts agree, and so do all {count(found['judged'])} verdicts that were judged anew."
+            judged = (
+                f", and so do all {count(found['judged'])} verdicts that were judged anew" if found["judged"] else ""
+            )
+            return f"Both counts agree{judged}."
         wrong = found["disagreements"]
         return (
-            f"**The counts differ**, which forbids a verdict; {count(len(wrong))} of {count(found['judged'])} verdicts that "
+            f"**The second count doesn't agree**, which forbids a verdict; {count(len(wrong))} of {count(found['judged'])} verdicts that "
             f"were judged anew came out otherwise{escape(': ' + ', '.join(wrong[:5])) if wrong else ''}."
         )
 

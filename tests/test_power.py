@@ -66,6 +66,22 @@ def test_more_of_anything_never_costs_power(gain, questions, samples, seeds):
     assert chance < 0.5 or power.chance(RATES, gain, clustered) <= chance + 1e-9
 
 
+@given(st.lists(st.integers(0, 2), min_size=2, max_size=160), st.integers(1, 2))
+def test_any_pilot_has_an_outlook(right, samples):
+    """Also of questions that are always or never right, and of rates that don't differ."""
+    found = power.outlook(np.minimum(right, samples), np.full(len(right), samples), Design(480, 4, 2, 44, 0.05))
+    assert 0 <= found["rate"] <= 1
+    assert found["smallest_gain"] is None or 0 < found["smallest_gain"] < 1
+    for one in found["needs"]:
+        assert 0 <= one["chance"] <= 1
+
+
+@pytest.mark.parametrize("middle", range(6))
+def test_a_pilot_of_always_and_never_has_an_outlook(middle):
+    right = np.repeat([0, 1, 2], [80, middle, 80 - middle])
+    assert power.outlook(right, np.full(160, 2), Design(480, 4, 2, 44, 0.05))["rate"] <= 0.5
+
+
 @given(st.floats(0.0, 0.3))
 def test_a_gain_moves_the_middle_and_not_the_ends(gain):
     after = power.moved(RATES, gain)

@@ -28,6 +28,7 @@ def test_similarity_is_a_share_symmetric_and_one_only_for_equals(one, other):
 @pytest.mark.parametrize(
     ("query", "names"),
     [
+        "MATCH (p:Post WHERE (p.score) > 1)--(u:User) RETURN u",
         ("MATCH (u:User)-[:OWNS]->(:Question)-->() WHERE u.age > 3 RETURN u.age LIMIT 1", "u, matched_1, matched_2"),
         ("match (u) where u.displayName starts with 'x (v) with' with u return u", "u"),
         ("MATCH (u:User {age: size('a')}) MATCH (u)--(`my node`) WHERE NOT (u)-->(u) RETURN 1", "u, `my node`"),
