@@ -35,7 +35,7 @@ lab: .venv/ready ## open the notebooks
 	@jupyter lab notebooks
 
 test: .venv/ready lint ## all tests, a whole miniature study among them
-	@pytest -n auto --maxprocesses 4 --dist loadfile --durations 15  # each worker has a server of its own
+	@pytest -n logical --maxprocesses 4 --dist loadfile --durations 15  # each worker has a server of its own
 
 lint: .venv/ready ## format, style and types
 	@ruff format --check --quiet . || { echo "run: .venv/bin/ruff format"; exit 1; }
