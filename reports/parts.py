@@ -88,7 +88,7 @@ class Report:
             [name, self.results["questions"]["counts"][name], *(hops[name].get(hop, 0) for hop in crossed)]
             for name in sets
         ]
-        return table(["set", "questions", *(f"{hop} hops" for hop in crossed)], rows)
+        return table(["set", "questions", *(f"{hop} hop{'s' * (hop != '1')}" for hop in crossed)], rows)
 
     def leaks_table(self) -> str:
         """What training and evaluation questions have in common."""
