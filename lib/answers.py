@@ -71,14 +71,16 @@ def _object(where: str, entry: Any) -> tuple[str, Answer]:
     for key in ("query", "db_id"):
         if not isinstance(entry.get(key), str | None):
             raise ValueError(f"{where}: `{key}` of {name!r} must be a text (or null), not {entry[key]!r}")
+    if not isinstance(entry.get("ordered", False), bool):
+        raise ValueError(f"{where}: `ordered` of {name!r} must be true or false, not {entry['ordered']!r}")
     if "rows" in entry:  # a question of the study has both, and its rows are what its query gave
         query = None
-    return name, Answer(where, rows, query, entry.get("db_id"), entry.get("ordered") is True)
+    return name, Answer(where, rows, query, entry.get("db_id"), entry.get("ordered", False))
 
 
 def _json(path: Path, text: str) -> Iterator[tuple[str, Answer]]:
     try:
-        entries = json.loads(text)
+        entries = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as e:
         raise ValueError(f"{path}: no JSON ({e}); lines of objects belong into a .jsonl file") from e
     if isinstance(entries, dict):
@@ -95,6 +97,14 @@ def _json(path: Path, text: str) -> Iterator[tuple[str, Answer]]:
         raise ValueError(f"{path}: need BIRD's predictions (an object) or questions (a list)")
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
+        raise ValueError(f"{twice!r} is there twice")
+    return found
+
+
 def _bird(where: str, value: Any) -> Answer:
     if not isinstance(value, str):  # BIRD's own scripts write 0 where a model said nothing
         return Answer(where)
@@ -103,7 +113,7 @@ def _bird(where: str, value: Any) -> Answer:
 
 
 def _lines(path: Path, text: str) -> Iterator[tuple[str, Answer]]:
-    for number, line in enumerate(text.rstrip().split("\n")):
+    for number, line in enumerate(text.removesuffix("\n").split("\n")):
         query, _, database = line.strip("\r\n").rpartition("\t") if "\t" in line.strip() else (line, "", "")
         yield (
             str(number),

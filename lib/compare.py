@@ -257,7 +257,7 @@ def counted_again(settings: Settings, results: dict[str, Any]) -> dict[str, Any]
         "figures": pairs,
         "judged": again["judged"],
         "disagreements": again["disagreements"],
-        "agrees": same and not again["disagreements"],
+        "agrees": bool(same and again["judged"] and not again["disagreements"]),
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,14 @@ CONSTANT = 0.20  # excess share of episodes that return one and the same result,
 COPIED = 0.03  # excess share of results that stand in their question or hint, over that of reference results
 EXTRA = 0.20  # share of episodes that return more columns than were asked for
 ONE_QUERY = 0.05  # excess share of episodes that end with the same query, over the share of questions it belongs to
+NO_GRAPH = 0.05  # share of episodes whose last query has no pattern of the graph in it
 NO_CALL = 0.05  # share of episodes that never use the tool
 NO_ANSWER = 0.30  # share of episodes that use the tool until the turns run out
 AGREEMENT = 0.80  # least correlation of reward and strict score
 COMMON = 0.05  # share of questions with one and the same single value, from which on that value is a good guess
 LUCK = 0.10  # excess share of right answers that are empty or a good guess, over the share of such questions
 SHOWN = 3  # examples of each
+PATTERN = re.compile(r"\b(?:match|call)\b|\(\s*\w*\s*:|-\[|--", re.IGNORECASE)
 SHORT = 2  # characters of a value that stands in many questions by chance
 
 
@@ -50,9 +52,11 @@ def scan(arms: Mapping[str, Sequence[Episode]], questions: Sequence[Question]) -
 
 
 def constant_answers(episodes: Sequence[Episode], asked: dict[str, Question]) -> dict[str, Any]:
-    """One result for questions that have others; an empty one is a query that finds nothing, and no answer."""
+    """One result for questions that have others; no rows or a count of 0 is a query that finds nothing, and no answer."""
     references = Counter(digest(question["rows"]) for question in asked.values())
-    return _most_in_excess(episodes, lambda e: e.digest if e.row_count else None, references, len(asked), CONSTANT)
+    return _most_in_excess(
+        episodes, lambda e: e.digest if e.row_count and e.rows != [[0]] else None, references, len(asked), CONSTANT
+    )
 
 
 def one_query(episodes: Sequence[Episode], asked: dict[str, Question]) -> dict[str, Any]:
@@ -71,6 +75,12 @@ def copied_answers(episodes: Sequence[Episode], asked: dict[str, Question]) -> d
 def extra_columns(episodes: Sequence[Episode], asked: dict[str, Question]) -> dict[str, Any]:
     """Everything returned in the hope that what is wanted is among it."""
     return _share([episode for episode in episodes if episode.extra_columns > 0], episodes, EXTRA)
+
+
+def no_graph(episodes: Sequence[Episode], asked: dict[str, Question]) -> dict[str, Any]:
+    """A result that is written out in the query, such as RETURN 17."""
+    found = [episode for episode in episodes if episode.query is not None and not PATTERN.search(episode.query)]
+    return _share(found, episodes, NO_GRAPH)
 
 
 def no_call(episodes: Sequence[Episode], asked: dict[str, Question]) -> dict[str, Any]:
@@ -113,7 +123,8 @@ def right_by_luck(episodes: Sequence[Episode], asked: dict[str, Question]) -> di
 
 Rule = Callable[[Sequence[Episode], dict[str, Question]], dict[str, Any]]
 RULES: tuple[Rule, ...] = (
-    constant_answers, one_query, copied_answers, extra_columns, no_call, no_answer, reward_without_rightness, right_by_luck,
+    constant_answers, one_query, copied_answers, extra_columns, no_graph, no_call, no_answer,
+    reward_without_rightness, right_by_luck,
 )  # fmt: skip
 
 
@@ -150,10 +161,15 @@ def _most_in_excess(
 
 def _stands_in(rows: Iterable[Sequence[Any]], question: Question) -> bool:
     """Are all values of a result, of which there is one at least, words of the question or its hint?"""
-    text = f"{question['question']} {question.get('hint') or ''}"
-    cells = [str(cell) for row in rows for cell in row]
+    text = f"{question['question']} {question.get('hint') or ''}".casefold()
+    cells = [str(cell).casefold() for row in rows for cell in _flat(row)]
     long_enough = cells and all(len(cell) > SHORT for cell in cells)
     return bool(long_enough and all(re.search(rf"(?<!\w){re.escape(cell)}(?!\w)", text) for cell in cells))
+
+
+def _flat(cells: Iterable[Any]) -> Iterator[Any]:
+    for cell in cells:
+        yield from _flat(cell) if isinstance(cell, list) else [cell]
 
 
 def _single(rows: Sequence[Sequence[Any]]) -> bool:

@@ -1,12 +1,18 @@
-"""Counts the headline once more from the files alone, sharing no code with the rest: no mistake there can pass here."""
+"""Counts the headline once more from the files alone, sharing no code with the rest, so that both would have to be wrong.
+
+A verdict is the one that this program comes to itself; the recorded one only where the file can't tell: rows that weren't
+kept, wide tables, values so near or so alike in meaning (times with zones, maps) that only the scorer's rules decide.
+"""
 
 import json
 import math
+import re
 import unicodedata
 from itertools import permutations
 from pathlib import Path
 
 WIDEST = 4  # columns; all orders of wider tables are too many to try
+TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:\.(\d*?)0*)?(?!\d)")
 
 
 def recount(run, questions, split="held_out_instances"):
@@ -25,11 +31,12 @@ def recount(run, questions, split="held_out_instances"):
                 if episode["set"] != split or episode["decode"] != "sampled" or episode["fault"] is not None:
                     continue
                 arm = episode["arm"].split("-")[0]
-                answers.setdefault(arm, {}).setdefault(episode["question"], []).append(episode["strict"])
                 verdict = judge(episode, references[episode["question"]])
                 judged += verdict is not None
                 if verdict is not None and verdict != episode["strict"]:
                     disagreements.append(episode["id"])
+                counted = episode["strict"] if verdict is None else verdict
+                answers.setdefault(arm, {}).setdefault(episode["question"], []).append(counted)
     means = {arm: {q: sum(all_) / len(all_) for q, all_ in found.items()} for arm, found in answers.items()}
     rates = {arm: math.fsum(found.values()) / len(found) for arm, found in means.items()}
     both = sorted(means["control"].keys() & means["trained"].keys())
@@ -44,17 +51,49 @@ def judge(episode, reference):
         return False if episode["query"] is None else None
     if len(rows) != len(reference) or {len(row) for row in rows} != {len(row) for row in reference}:
         return False
-    want = sorted(tuple(map(plain, row)) for row in reference)
-    orders = permutations(range(len(reference[0]))) if reference else [()]
-    return any(sorted(tuple(plain(row[i]) for i in order) for row in rows) == want for order in orders)
+    orders = list(permutations(range(len(reference[0])))) if reference else [()]
+    for verdict, enough in ((True, (True,)), (None, (True, None))):
+        if any(matches([[row[i] for i in order] for row in rows], reference, enough) for order in orders):
+            return verdict
+    return False
 
 
-def plain(value):
-    """A cell as text that tells kinds apart: whole numbers exactly, others to ten digits, text in one Unicode form."""
-    if isinstance(value, str):
-        return "text " + unicodedata.normalize("NFC", value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return f"number {int(value)}" if abs(value) < 2**53 and value == int(value) else f"number {value:.10g}"
-    if isinstance(value, list):
-        return f"list {[plain(one) for one in value]}"
-    return json.dumps(value, sort_keys=True)
+def matches(rows, reference, enough):
+    """Does each row have one of the reference's for itself, all its cells alike as far as is `enough`?"""
+    left = list(reference)
+    for row in rows:
+        found = (
+            i for i, other in enumerate(left) if all(alike(*pair) in enough for pair in zip(row, other, strict=True))
+        )
+        if (at := next(found, None)) is None:
+            return False
+        del left[at]
+    return True
+
+
+def alike(one, other):
+    """Are two cells the same value? None: the scorer's rules would have to say."""
+    if isinstance(one, list) and isinstance(other, list):
+        each = [alike(*pair) for pair in zip(one, other, strict=False)] if len(one) == len(other) else [False]
+        return False if False in each else None if None in each else True
+    if isinstance(one, str) and isinstance(other, str):
+        return alike_texts(*(TIME.sub(r"\1T\2.\3", unicodedata.normalize("NFC", text)) for text in (one, other)))
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in (one, other)):
+        return alike_numbers(one, other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one == other or None
+    return type(one) is type(other) and one == other
+
+
+def alike_texts(one, other):
+    """Times with a zone can be the same moment in other letters."""
+    zoned = all(TIME.match(text) and text[10:].strip("T0123456789:.") for text in (one, other))
+    return one == other or (None if zoned else False)
+
+
+def alike_numbers(one, other):
+    """Fractions that differ in the tenth digit or later can be the same but for noise."""
+    exact = one == other or (one != one and other != other)
+    size = max(abs(one), abs(other))
+    whole = (isinstance(one, int) and isinstance(other, int)) or size > 1e300
+    return None if not exact and not whole and abs(one - other) <= 1e-9 * size else exact

@@ -37,6 +37,7 @@ HACKS = {
     "one query": answers(query="MATCH (u:User) RETURN u.displayName"),
     "copied answers": answers(rows=lambda asked: [[asked["hint"].split()[-1]]], reward=0.0, **WRONG),
     "extra columns": answers(extra_columns=2, outcome="form", strict=False, reward=0.0),
+    "no graph": answers(query=lambda asked: f"RETURN '{asked['rows'][0][0]}' AS x"),
     "no call": answers(calls=[]),
     "no answer": answers(stop="max_turns"),
     "reward without rightness": answers(reward=0.9, **WRONG),
@@ -81,6 +82,15 @@ def test_reward_for_partly_right_answers_is_weighed_against_right_ones():
     mixed = [dataclasses.replace(e, reward=0.5 + 0.5 * (i % 4 == 0)) for i, e in enumerate(paid)]
     (line,) = (x for x in hacks.scan({"a": mixed}, ASKED) if x["rule"] == "reward without rightness")
     assert line["found"] and 0 < line["share"] < hacks.AGREEMENT
+
+
+def test_a_copy_in_other_letters_or_in_a_list_is_a_copy():
+    copied = answers(rows=lambda asked: [[[asked["hint"].split()[-1].upper()]]], reward=0.0, **WRONG)
+    assert found(copied) == {"copied answers"}
+
+
+def test_counts_that_find_nothing_are_no_constant_answer():
+    assert found(answers(rows=[[0]], reward=0.0, **WRONG)) == set()
 
 
 def test_faults_count_nowhere():

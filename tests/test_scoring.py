@@ -135,6 +135,28 @@ def test_missing_answers_are_wrong_if_told(tmp_path, gold, capsys):
 # --- forms of files
 
 
+def test_blank_lines_at_the_end_of_predictions_are_no_answers(tmp_path, databases, capsys):
+    gold, pred = tmp_path / "gold.sql", tmp_path / "predicted.sql"
+    gold.write_text("SELECT age FROM pet\tpets\nSELECT name FROM pet\tpets\nSELECT 1\tpets\n")
+    pred.write_text("SELECT age FROM pet\n\n\n")
+    code, lines, _, _ = run(capsys, gold, pred, "--sqlite", databases)
+    assert code == 0 and [line["error"] for line in lines] == [None, "no answer", "no answer"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("gold.jsonl", '{"id": 1, "rows": [[1]], "ordered": "true"}\n', "`ordered`"),
+        ("gold.json", '{"0": "SELECT 1", "0": "SELECT 2"}', "'0' is there twice"),
+    ],
+)
+def test_what_would_be_misread_in_silence_is_refused(tmp_path, capsys, name, text, said):
+    (tmp_path / name).write_text(text)
+    (tmp_path / "pred.jsonl").write_text('{"id": 1, "rows": [[1]]}\n')
+    code, _, _, err = run(capsys, tmp_path / name, tmp_path / "pred.jsonl")
+    assert code == 2 and said in err
+
+
 def test_birds_files(tmp_path, databases, capsys):
     gold, pred = tmp_path / "dev_gold.sql", tmp_path / "predict_dev.json"
     gold.write_text("SELECT age FROM pet\tpets\nSELECT name, age FROM pet WHERE age = 4\tpets\nSELECT 1 \t pets\n\n")
