@@ -9,8 +9,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +31,12 @@ class Answer:
     ordered: bool = False
 
 
-def read(path: Path) -> dict[str, Answer]:
-    """The answers of a file by id, in its order.
+def read(path: Path, asked: Container[str] = ()) -> dict[str, Answer]:
+    """The answers of a file by id, in its order. asked: ids that a blank line at the end of the file is no answer to.
 
     Raises ValueError naming the file, the line or entry, and what it should be; OSError for a file that can't be read.
     """
-    form = {".jsonl": _jsonl, ".json": _json}.get(path.suffix.lower(), _lines)
+    form = {".jsonl": _jsonl, ".json": _json}.get(path.suffix.lower(), functools.partial(_lines, asked=asked))
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as e:
@@ -98,11 +100,10 @@ def _json(path: Path, text: str) -> Iterator[tuple[str, Answer]]:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice = next(name for i, (name, _) in enumerate(pairs) if name in dict(pairs[:i]))
-        raise ValueError(f"{twice!r} is there twice")
-    return found
+    (name, times), *_ = Counter(name for name, _ in pairs).most_common(1) or [("", 0)]
+    if times > 1:
+        raise ValueError(f"{name!r} is there twice")
+    return dict(pairs)
 
 
 def _bird(where: str, value: Any) -> Answer:
@@ -112,8 +113,11 @@ def _bird(where: str, value: Any) -> Answer:
     return Answer(where, query=query if mark else value, database=database.strip() if mark else None)
 
 
-def _lines(path: Path, text: str) -> Iterator[tuple[str, Answer]]:
-    for number, line in enumerate(text.removesuffix("\n").split("\n")):
+def _lines(path: Path, text: str, asked: Container[str]) -> Iterator[tuple[str, Answer]]:
+    lines = text.split("\n")
+    while lines and not lines[-1].strip() and str(len(lines) - 1) not in asked:
+        lines.pop()
+    for number, line in enumerate(lines):
         query, _, database = line.strip("\r\n").rpartition("\t") if "\t" in line.strip() else (line, "", "")
         yield (
             str(number),

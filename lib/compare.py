@@ -246,7 +246,7 @@ def hack_scan(
 
 
 def counted_again(settings: Settings, results: dict[str, Any]) -> dict[str, Any]:
-    """The headline beside what lib.recount makes of the same files; agrees: nothing differs."""
+    """The headline beside what lib.recount makes of the same files; agrees: something could be judged anew, and nothing differs."""
     again = recount(settings.run_dir, settings.questions_dir, plan.FIRST_SET)
     arms = results["arms"][plan.FIRST_SET]["sampled"]
     gain = results["contrasts"][plan.FIRST_SET]["sampled"]["trained - control"]["strict"]["delta"]
@@ -388,7 +388,7 @@ def objections(results: dict[str, Any], planned: dict[str, Any]) -> list[str]:
         if share > planned["faults"]["most"]:
             found.append(f"{share:.1%} of the episodes of {name} were lost to faults")
     if not results["recount"]["agrees"]:
-        found.append("a second count of the same episodes comes to something else")
+        found.append("a second count of the same episodes doesn't agree")
     validated = checked["validate"] or {}
     unchecked = [name for name in planned["sets"] if name not in validated]
     if unchecked:

@@ -56,11 +56,8 @@ def pairs(gold_file: Path, pred_file: Path, missing_are_wrong: bool) -> dict[str
 
     Raises ValueError where the files don't belong together or can't be used, OSError where one can't be read.
     """
-    gold, pred = read(gold_file), read(pred_file)
-    if gold_file.suffix.lower() not in (".json", ".jsonl"):
-        while gold and next(reversed(gold.values())).query is None:  # blank lines at the end
-            gold.popitem()
-    pred = {name: got for name, got in pred.items() if name in gold or got.query is not None or got.rows is not None}
+    gold = read(gold_file)
+    pred = read(pred_file, gold)
     for want in gold.values():
         if want.rows is None and want.query is None:
             raise ValueError(f"{want.where}: a reference needs rows or a query")

@@ -500,10 +500,7 @@ class Report:
     def recount_words(self) -> str:
         found = self.results["recount"]
         if found["agrees"]:
-            judged = (
-                f", and so do all {count(found['judged'])} verdicts that were judged anew" if found["judged"] else ""
-            )
-            return f"Both counts agree{judged}."
+            return f"Both counts agree, and so do all {count(found['judged'])} verdicts that were judged anew."
         wrong = found["disagreements"]
         return (
             f"**The second count doesn't agree**, which forbids a verdict; {count(len(wrong))} of {count(found['judged'])} verdicts that "

@@ -157,6 +157,13 @@ def test_what_would_be_misread_in_silence_is_refused(tmp_path, capsys, name, tex
     assert code == 2 and said in err
 
 
+def test_an_empty_answer_to_an_unknown_question_is_named(tmp_path, capsys):
+    (tmp_path / "gold.jsonl").write_text('{"id": 1, "rows": [[1]]}\n')
+    (tmp_path / "pred.jsonl").write_text('{"id": 1, "rows": [[1]]}\n{"id": 2, "rows": null}\n')
+    code, _, _, err = run(capsys, tmp_path / "gold.jsonl", tmp_path / "pred.jsonl")
+    assert code == 2 and "1 ids of" in err
+
+
 def test_birds_files(tmp_path, databases, capsys):
     gold, pred = tmp_path / "dev_gold.sql", tmp_path / "predict_dev.json"
     gold.write_text("SELECT age FROM pet\tpets\nSELECT name, age FROM pet WHERE age = 4\tpets\nSELECT 1 \t pets\n\n")
