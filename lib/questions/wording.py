@@ -253,6 +253,8 @@ class _Writer:
         return self.rng.choice(first if self.spec.form == "first" else last)
 
     def _say_when(self) -> str:
+        if self._modifying(self.spec.subject, -1) > 1:  # "was the first question that ... and that ... posted?"
+            raise Unsayable
         return self._inverted(f"the {self._ordinal()} {self._say_np1()}")
 
     def _say_whenone(self) -> str:
@@ -550,7 +552,8 @@ def agreed(text: str, many: bool) -> str:
 
 
 def _ordered(simple: list[str], branches: list[tuple[int, str]], many: bool) -> list[str]:
-    """Short before long, and what begins with who, that or whose last, unless a long part would come between."""
+    """Short before long, and what begins with who, that or whose last, unless a long part would come between. Names come
+    behind the other short parts: "asked by Ann with more than 5 views" would speak of Ann's."""
     relative = RELATIVE
     plain = [s for s in simple if not relative.match(s)]
     said = [s for s in simple if relative.match(s)]
@@ -562,14 +565,14 @@ def _ordered(simple: list[str], branches: list[tuple[int, str]], many: bool) -> 
         long = [f"that {be} {b}" if PARTICIPLE.match(b) else b for b in long]
         if any(not relative.match(b) for b in long):  # "to a question ...": nothing may come between it and its noun
             return [
-                *named,
                 *plain,
+                *named,
                 *[b for b in long if not relative.match(b)],
                 *said,
                 *[b for b in long if relative.match(b)],
             ]
     lasting = [b for b in long if relative.match(b)]
-    return [*named, *plain, *[b for b in long if b not in lasting], *said, *lasting]
+    return [*plain, *named, *[b for b in long if b not in lasting], *said, *lasting]
 
 
 def _relative(options: list[str]) -> list[str]:
