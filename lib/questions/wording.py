@@ -253,9 +253,7 @@ class _Writer:
         return self.rng.choice(first if self.spec.form == "first" else last)
 
     def _say_when(self) -> str:
-        if self._modifying(self.spec.subject, -1) > 1:  # "was the first question that ... and that ... posted?"
-            raise Unsayable
-        return self._inverted(f"the {self._ordinal()} {self._say_np1()}")
+        return self._inverted(self._firstone())
 
     def _say_whenone(self) -> str:
         return self._inverted(f"the {self._ordinal()} one")
@@ -264,7 +262,12 @@ class _Writer:
         return f"was {what} {self.about.event}" if self.about.passive else f"did {what} {self.about.base}"
 
     def _say_whenplain(self) -> str:
-        return f"the {self._ordinal()} {self._say_np1()} {'was ' if self.about.passive else ''}{self.about.event}"
+        return f"{self._firstone()} {'was ' if self.about.passive else ''}{self.about.event}"
+
+    def _firstone(self) -> str:
+        if self._modifying(self.spec.subject, -1) > 1 or not self._short():  # "when the first one that ... was posted"
+            raise Unsayable
+        return f"the {self._ordinal()} {self._say_np1()}"
 
     # ------------------------------------------------------------ groups
     def _say_g(self) -> str:
