@@ -45,7 +45,7 @@ LONGEST = 40  # characters of a value
 SEED = 0  # of practice: one run a size
 ARMS = {"base": "after the cold start", f"trained-{SEED}": "after practice"}
 TRAINED_SET = SETS[0]
-LABELS = {APART_SET: "structures never seen", TRAINED_SET: "structures taught at every size, new questions"}
+LABELS = {APART_SET: "never seen", TRAINED_SET: "taught at every size, asked anew"}
 
 
 @dataclass(frozen=True, kw_only=True)
