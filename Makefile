@@ -13,10 +13,10 @@ UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 PYTHON = $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && command -v $$p && break; done)
 
-.PHONY: help study report validate lab test lint bench lock clean
+.PHONY: help study report validate structures lab test lint bench lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 study: .venv/ready ## run the whole study (what hasn't run yet), then print the verdict and the report's path
 	@python -m lib.study settings
@@ -30,6 +30,9 @@ report: .venv/ready ## write the report anew from what is there
 
 validate: .venv/ready ## the path from question to score: an oracle must get 1.0, a silent agent 0.0
 	@python -m lib.evaluate validate
+
+structures: .venv/ready ## the experiment on the number of structures taught: see experiments/structures
+	@dvc repro experiments/structures/dvc.yaml
 
 lab: .venv/ready ## open the notebooks
 	@jupyter lab notebooks
@@ -50,7 +53,7 @@ lock: | $(UV) ## pin what pyproject.toml asks for
 		pyproject.toml --output-file requirements.lock
 
 clean: ## remove everything that `make study` made but the environment; data/raw stays
-	rm -rf data/graph data/questions data/human data/notebooks data/runs data/work data/timings data/neo4j reports/_site .dvc/cache .dvc/tmp
+	rm -rf data/graph data/questions data/human data/structures data/notebooks data/runs data/work data/timings data/neo4j reports/_site .dvc/cache .dvc/tmp
 
 .venv/ready: requirements.lock | $(UV)
 	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 on PATH: install one of them" >&2; exit 1; }

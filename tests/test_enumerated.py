@@ -33,7 +33,7 @@ from lib.questions.wording import LEAST, asked, fill_words, says, skeleton, spok
 from tests.conftest import DATA
 from tests.test_graph_load import empty_server
 
-SIZES = {"training": 45, "training_structures": 20, "most": 60}  # all of them take minutes
+SIZES = {"training": {"questions": 45, "structures": 20}, "most": 60}  # all of them take minutes
 FEW = {**SIZES, "most": 24}
 PIECE = re.compile(r"\([^)]*\)|<?-\[[^\]]*\]->?")
 EVALUATION = SPLITS[1:]
