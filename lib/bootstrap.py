@@ -134,7 +134,7 @@ def _bootstrap(
 ) -> Interval:
     _confident(confidence)
     sums, sizes, scale = _units(values, clusters)
-    few = clusters is not None and len(sums) < FEW_CLUSTERS
+    few = len(sums) < min(FEW_CLUSTERS, len(values))  # clusters of one question each are questions
     warnings = (f"only {_counted(len(sums), 'cluster')}",) if few else ()
     centre, tail = math.fsum(sums) / (scale or 1) / len(values), _tail(confidence, sums, sizes, widened)
     if scale and sizes.min() == sizes.max() and len(sums) * np.ptp(sums) < LONGEST:

@@ -59,8 +59,6 @@ def cold_start(settings: Settings) -> dict[str, Any]:
         _export(_supervise(start, lessons, work, settings), work, settings.base_dir)
         facts = _facts(lessons, work, settings)
         facts["dev_counts"] = loop.run(dev_counts(settings, uri))
-    answers = sum(row["samples"] * row["questions"] for row in facts["dev_counts"])
-    facts["dev_strict"] = sum(row["right"] * row["questions"] for row in facts["dev_counts"]) / answers
     write_json(settings.run_dir / "base.json", facts)
     write_text(settings.run_dir / "system_prompt.txt", _system(renderer_for(settings), settings))
     shutil.rmtree(work)

@@ -13,8 +13,6 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from lib import bootstrap, episodes, hacks, headroom, human_results, measures, mistakes, plan
 from lib.episodes import Episode
 from lib.files import read_jsonl, write_json
@@ -194,10 +192,8 @@ def headroom_of(base: Arm, planned: dict[str, Any]) -> dict[str, Any]:
 
 
 def provenance(settings: Settings, group: dict[str, Arm], test: Method) -> dict[str, Any]:
-    """How much of the right nodes each arm's scored queries looked at (lib/provenance.py), and the contrast over control.
-
-    An episode without a query has 0. Those of which it isn't known are counted, and left out.
-    """
+    """How much of the right nodes each arm's scored queries looked at, as lib.provenance found it; an episode without a
+    query looked at none."""
     file = settings.run_dir / "provenance.jsonl"
     if not file.exists():
         raise CompareError(f"{file} is missing: `python -m lib.provenance` writes it")
@@ -213,20 +209,8 @@ def provenance(settings: Settings, group: dict[str, Arm], test: Method) -> dict[
         found = similar[episode.question, episode.query]
         return math.nan if found is None else found
 
-    values = {
-        name: group[name].values(sorted(group[name].by_question), similarity) for name in ("base", "control", ALL)
-    }
-    both = [
-        question
-        for question in measures.shared(group["control"], group[ALL])
-        if not any(np.isnan(group[name].values([question], similarity)).all() for name in ("control", ALL))
-    ]
-    before, after = (group[name].values(both, similarity) for name in ("control", ALL))
-    return {
-        "rates": {name: measures.mean(found[~np.isnan(found)]) for name, found in values.items()},
-        "unknown": {name: sum(math.isnan(similarity(e)) for e in group[name].episodes) for name in values},
-        "contrast": measures.difference(before, after, measures.structures(group["control"], both), test),
-    }
+    arms = {name: group[name] for name in ("base", "control", ALL)}
+    return measures.provenance(arms, "control", ALL, similarity, test)
 
 
 def hack_scan(

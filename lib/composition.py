@@ -202,6 +202,12 @@ def ask(settings: Sized) -> None:
 # ---------------------------------------------------------------- results
 
 
+def _share(counts: list[dict[str, int]]) -> float:
+    """Of the base model's answers to dev questions, those that are strictly right."""
+    right, answers = (sum(row[key] * row["questions"] for row in counts) for key in ("right", "samples"))
+    return right / answers
+
+
 def results(settings: Settings, sizes: list[str]) -> dict[str, Any]:
     """What came out, by size: rates with intervals over structures, what practice added, what the next size added."""
     runs = {size: sized(settings, size) for size in sizes}
@@ -216,7 +222,7 @@ def results(settings: Settings, sizes: list[str]) -> dict[str, Any]:
                 size: {
                     **{key: facts[size][key] for key in ("structures", "demonstrations", "practised")},
                     "familiar structures": len(facts[size]["familiar"]),
-                    "base": json.loads((run.run_dir / "base.json").read_text())["dev_strict"],
+                    "base": _share(json.loads((run.run_dir / "base.json").read_text())["dev_counts"]),
                     "groups with a signal": sum(
                         u["groups_with_signal"] for u in read_jsonl(run.train_dir(SEED) / "updates.jsonl")
                     ),

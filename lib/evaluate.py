@@ -20,7 +20,7 @@ from tinker_cookbook.renderers.base import Message
 from tinker_cookbook.rl.rollouts import do_group_rollout
 from tqdm import tqdm
 
-from lib import graph, loop
+from lib import graph, loop, tally
 from lib.agent import EnvironmentFault, Label, Question, QuestionGroup, World
 from lib.backends import local
 from lib.backends.tokenizer import lock_tokenizer
@@ -194,9 +194,8 @@ async def dev_counts(settings: Settings, uri: str) -> list[dict[str, int]]:
                 kept.append,
                 what="base, dev",
             )
-    drawn, right = Counter(e.question for e in kept), Counter(e.question for e in kept if e.strict)
-    found = Counter((right[question], samples) for question, samples in drawn.items())
-    return [{"right": r, "samples": n, "questions": questions} for (r, n), questions in sorted(found.items())]
+    found = Counter(tally.counts(kept).values())
+    return [{**one._asdict(), "questions": questions} for one, questions in sorted(found.items())]
 
 
 class Scripted(TokenCompleter):

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
-from lib import bootstrap, episodes
+from lib import bootstrap, episodes, tally
 from lib.episodes import Episode
 from lib.settings import ROOT, SETS, SettingsError, load
 
@@ -38,14 +38,13 @@ def headroom(counts: Sequence[tuple[int, int]], rollouts: int) -> dict[str, Any]
 
     Where every question has `rollouts` attempts or more, signal and gain are unbiased (hypergeometric, as pass@k). Fewer
     attempts can't give that: both are moments of the questions' rates of an order that so few draws don't identify. Then the
-    rates are taken as beta distributed over questions, fitted by maximum likelihood of the beta-binomial (Skellam 1948).
-    With one attempt each not even the spread of rates is known: signal and gain are None. Raises ValueError for no question.
+    rates are taken as beta distributed over questions (lib.tally.beta). With one attempt each not even their spread is known:
+    signal and gain are None. Raises ValueError for no question.
     """
     if not counts:
         raise ValueError("no question has an episode that counts, so nothing can be said of headroom")
     n, right = np.array(counts).T
-    samples, rates = int(n.min()), right / n
-    one = float(rates.mean())
+    samples, one = int(n.min()), float(np.mean(right / n))
     signal, gain, method = _of_groups(n, right, rollouts, one)
     return {
         "questions": len(counts),
@@ -70,37 +69,21 @@ def _of_groups(n: np.ndarray, right: np.ndarray, rollouts: int, one: float) -> t
         return any_right - all_right, any_right - one, "unbiased"
     if n.max() == 1:
         return None, None, "none: one attempt a question says nothing about how rates differ"
-    a, b = _beta(n, right)
-    whole = special.betaln(a, b)
-    all_right, none_right = (
-        float(np.exp(special.betaln(a + i, b + j) - whole)) for i, j in ((rollouts, 0), (0, rollouts))
-    )
-    return 1 - all_right - none_right, 1 - none_right - a / (a + b), "beta-binomial"
-
-
-def _beta(n: np.ndarray, right: np.ndarray) -> tuple[float, float]:
-    """The beta distribution of the rates; searched by mean and concentration, within bounds that take in 0, 1 and no spread."""
-
-    def unlikely(where: np.ndarray) -> float:
-        mean, size = special.expit(where[0]), np.exp(where[1])
-        a, b = mean * size, (1 - mean) * size
-        return -float(np.sum(special.betaln(right + a, n - right + b) - special.betaln(a, b)))
-
-    start = [special.logit(np.clip(right.sum() / n.sum(), 1e-3, 1 - 1e-3)), 0.0]
-    found = optimize.minimize(unlikely, start, method="L-BFGS-B", bounds=[(-12, 12), (-7, 7)])
-    mean, size = float(special.expit(found.x[0])), float(np.exp(found.x[1]))
-    return mean * size, (1 - mean) * size
+    parameters = tally.beta(n, right)
+    if parameters is None:  # all questions alike
+        all_right, none_right = one**rollouts, (1 - one) ** rollouts
+    else:
+        a, b = parameters
+        all_right, none_right = (
+            float(np.exp(special.betaln(a + i, b + j) - special.betaln(a, b)))
+            for i, j in ((rollouts, 0), (0, rollouts))
+        )
+    return 1 - all_right - none_right, 1 - none_right - one, "beta-binomial"
 
 
 def of_episodes(found: Iterable[Episode], rollouts: int) -> dict[str, Any]:
     """The headroom of sampled episodes; those that ended by a fault don't count, nor greedy ones."""
-    counts: dict[str, list[int]] = {}
-    for episode in found:
-        if episode.fault is None and episode.decode == "sampled":
-            one = counts.setdefault(episode.question, [0, 0])
-            one[0] += 1
-            one[1] += episode.strict
-    return headroom([(n, right) for n, right in counts.values()], rollouts)
+    return headroom(list(tally.counts(found).values()), rollouts)
 
 
 def must_have(found: dict[str, Any], least: float) -> None:

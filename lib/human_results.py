@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lib import bootstrap, measures
+from lib import measures
 from lib.episodes import DECODES
 from lib.human_set import SUSPECT
 from lib.measures import Arm, Method
@@ -60,10 +60,9 @@ def table(
     """The rates of the arms on the human set in one way of decoding.
 
     Returns {all: {...}, clean: {...}}, each with `questions`, `arms` ({arm: {questions, episodes, faulty, no_room, strict,
-    lenient: {rate, low, high}}}) and `contrasts` ({"after - before": {score: {delta, low, high, up, down, same, questions,
-    warnings}}}); no_room counts episodes that ended because a turn or the whole was as long as it may be. Intervals are by
-    paired bootstrap over questions, widened like the study's own, at the test's confidence: people's questions share no
-    structure that would have to be drawn whole.
+    lenient: {rate, low, high}}}) and `contrasts` ({"after - before": {score: as measures.contrast says}}); no_room counts
+    episodes that ended because a turn or the whole was as long as it may be. Rates and contrasts are the study's own, by
+    question: people's questions share no structure that would have to be drawn whole.
 
     Raises ValueError for an episode on a question that isn't in the frozen set, or for a question that an arm has no
     episode of at all: the set was fixed, and so was its size.
@@ -99,33 +98,16 @@ def _parts(frozen: Mapping[str, Any]) -> dict[str, set[str]]:
 def _rates(arm: Arm, among: set[str], test: Method) -> dict[str, Any]:
     questions = [question for question in sorted(arm.by_question) if question in among]
     episodes = [episode for question in questions for episode in arm.by_question[question]]
-    out: dict[str, Any] = {
+    return {
         "questions": len(questions),
         "episodes": len(episodes),
         "faulty": sum(episode.question in among for episode in arm.faulty),
         "no_room": sum(episode.stop in NO_ROOM for episode in episodes),
+        **({score: measures.rate(arm, questions, score, test) for score in SCORES} if questions else {}),
     }
-    for score in SCORES if questions else ():
-        found = measures.per_question(arm.scores(questions, score))
-        rate = bootstrap.mean(found, None, test.resamples, test.seed, test.confidence, widened=True)
-        out[score] = {"rate": rate.mean, "low": rate.low, "high": rate.high}
-    return out
 
 
 def _contrast(before: Arm, after: Arm, among: set[str], test: Method) -> dict[str, Any]:
-    questions = [question for question in measures.shared(before, after) if question in among]
-    out = {}
-    for score in SCORES if questions else ():
-        a, b = (measures.per_question(arm.scores(questions, score)) for arm in (before, after))
-        found = bootstrap.paired(a, b, None, test.resamples, test.seed, test.confidence, widened=True)
-        out[score] = {
-            "questions": len(questions),
-            "delta": found.delta,
-            "low": found.low,
-            "high": found.high,
-            "up": found.up,
-            "down": found.down,
-            "same": found.same,
-            "warnings": list(found.warnings),
-        }
-    return out
+    if among.isdisjoint(measures.shared(before, after)):
+        return {}
+    return {score: measures.contrast(before, after, score, test, among) for score in SCORES}

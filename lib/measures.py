@@ -6,13 +6,13 @@ All rates lie between 0 and 1. An episode that ended by a fault outside the mode
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from lib import bootstrap, episodes
+from lib import bootstrap, episodes, tally
 from lib.episodes import Episode
 
 OUTCOMES = tuple(outcome for outcome in episodes.OUTCOMES if outcome != "error")
@@ -89,14 +89,20 @@ def summary(arm: Arm, test: Method) -> dict[str, Any]:
         "retries": retries(arm),
     }
     for score in SCORES:
-        found = arm.scores(questions, score)
-        rate = bootstrap.mean(
-            per_question(found), structures(arm, questions), test.resamples, test.seed, test.confidence, widened=True
-        )
-        out[score] = {"rate": rate.mean, "low": rate.low, "high": rate.high}
+        out[score] = rate(arm, questions, score, test)
         if score != "f1":
-            out[score]["wilson"] = list(bootstrap.wilson(int(np.nansum(found)), len(arm.episodes), test.confidence))
+            right = int(np.nansum(arm.scores(questions, score)))
+            out[score]["wilson"] = list(bootstrap.wilson(right, len(arm.episodes), test.confidence))
     return out
+
+
+def rate(arm: Arm, questions: Sequence[str], score: str, test: Method) -> dict[str, Any]:
+    """A score's mean over questions that the arm answered, with its interval: bootstrap by structure, widened."""
+    found = bootstrap.mean(
+        per_question(arm.scores(questions, score)), structures(arm, questions), test.resamples, test.seed,
+        test.confidence, widened=True,
+    )  # fmt: skip
+    return {"rate": found.mean, "low": found.low, "high": found.high}
 
 
 def passes(arm: Arm) -> list[dict[str, Any]]:
@@ -123,24 +129,18 @@ def retries(arm: Arm) -> dict[str, Any]:
 
 
 def contrast(
-    before: Arm, after: Arm, score: str, test: Method, questions: Sequence[str] | None = None
+    before: Arm, after: Arm, score: str, test: Method, questions: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Paired difference after - before of a score's mean.
+    """Paired difference after - before of a score's mean, over `questions` or all that were asked.
 
     low, high: bootstrap by structure, widened (the test's interval); by_question: the interval over questions as if they
     were independent draws; sign_flip: p of that test by structure, a check on other grounds; up, down, same: questions;
     left_out: questions without a usable episode in one of the arms.
     """
-    both = shared(before, after)
-    among = set(both if questions is None else questions)
-    questions = [question for question in both if question in among]
-    left_out = len(set(before.by_question) | set(after.by_question)) - len(both)
-    return {
-        **difference(
-            before.scores(questions, score), after.scores(questions, score), structures(after, questions), test
-        ),
-        "left_out": left_out,
-    }
+    asked = set(before.by_question) | set(after.by_question) if questions is None else set(questions)
+    both = [question for question in shared(before, after) if question in asked]
+    scores = before.scores(both, score), after.scores(both, score)
+    return {**difference(*scores, structures(after, both), test), "left_out": len(asked) - len(both)}
 
 
 def difference(before: np.ndarray, after: np.ndarray, clusters: Sequence[str], test: Method) -> dict[str, Any]:
@@ -219,8 +219,8 @@ def reach(arms: Sequence[Arm], samples: int, test: Method) -> list[dict[str, Any
     them, it is left out of that k; a k without any question is left out.
     """
     questions = shared(*arms)
-    counts = [[(len(arm.by_question[q]), sum(e.strict for e in arm.by_question[q])) for arm in arms] for q in questions]
-    n, right = np.moveaxis(np.array(counts), -1, 0)
+    counts = [tally.counts(arm.episodes) for arm in arms]
+    n, right = np.moveaxis(np.array([[one[question] for one in counts] for question in questions]), -1, 0)
     clusters = np.array(structures(arms[0], questions))
     rows = []
     for k in range(1, samples + 1):
@@ -263,6 +263,27 @@ def by_untrained(grouping: Sequence[Arm], shown: Sequence[Arm]) -> dict[str, Any
             "above_zero": one["above_zero"][shown[-1].name],
         }
         for name, one in bootstrap.groups(per_question(formed)[:, 0], arms).items()
+    }
+
+
+def provenance(
+    arms: Mapping[str, Arm], before: str, after: str, similarity: Callable[[Episode], float], test: Method
+) -> dict[str, Any]:
+    """Mean similarity of the nodes that answers and references look at, by arm, and the contrast after - before.
+
+    similarity: of an episode, 0 to 1, NaN where it isn't known; those are counted, and left out.
+    """
+    values = {name: arm.values(sorted(arm.by_question), similarity) for name, arm in arms.items()}
+    both = [
+        question
+        for question in shared(arms[before], arms[after])
+        if not any(np.isnan(arms[name].values([question], similarity)).all() for name in (before, after))
+    ]
+    first, second = (arms[name].values(both, similarity) for name in (before, after))
+    return {
+        "rates": {name: mean(found[~np.isnan(found)]) for name, found in values.items()},
+        "unknown": {name: sum(bool(np.isnan(similarity(e))) for e in arm.episodes) for name, arm in arms.items()},
+        "contrast": difference(first, second, structures(arms[before], both), test),
     }
 
 

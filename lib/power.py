@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 from scipy.optimize import brentq
 
+from lib import tally
 from lib.files import read_jsonl
 
 WANTED = 0.8  # usual
@@ -67,24 +68,20 @@ class Design:
 def true_rates(right: ArrayLike, samples: ArrayLike) -> NDArray[np.float64]:
     """The rates that questions may truly have, as `GRID` equally likely values, ascending.
 
-    right, samples: per question of the pilot, shape (questions,). Observed rates spread more than true ones, by luck; so a
-    beta distribution is fitted by moments (Kleinman 1973), where right * (right - 1) / (samples * (samples - 1)) has the
-    mean of a squared true rate. With one sample a question nothing is known of their spread, and all get the mean.
+    right, samples: per question of the pilot, shape (questions,). They are those of the beta distribution that
+    lib.tally.beta fits to the counts; where that sees no spread, all get the mean. Raises PilotError for counts that can't be.
     """
     r, n = np.atleast_1d(np.asarray(right, float)), np.atleast_1d(np.asarray(samples, float))
-    if not r.size or r.shape != n.shape or np.any(n < 1) or np.any(r < 0) or np.any(r > n):
-        raise PilotError(
-            f"right has the shape {r.shape}, samples {n.shape}: need 0 <= right <= samples >= 1 a question"
-        )
-    mean, many = float(np.mean(r / n)), n > 1
-    if not many.any() or not 0 < mean < 1:
-        return np.full(GRID, mean)
-    squared = float(np.mean(r[many] * (r[many] - 1) / (n[many] * (n[many] - 1))))
-    likeness = (squared - mean**2) / (mean * (1 - mean))  # 0: all the same; 1: each question always or never
-    if likeness < 1e-3:
-        return np.full(GRID, mean)
-    both = 1 / min(likeness, 0.99) - 1  # the beta distribution's two parameters together
-    found = stats.beta.ppf((np.arange(GRID) + 0.5) / GRID, mean * both, (1 - mean) * both)
+    if not r.size or r.shape != n.shape:
+        raise PilotError(f"right has the shape {r.shape}, samples {n.shape}: need both of every question")
+    possible = np.isfinite(n) & (n >= 1) & (r >= 0) & (r <= n)  # of a missing number, nothing is true
+    if not possible.all():
+        at = int(np.argmin(possible))
+        raise PilotError(f"question {at} has {r[at]:g} right of {n[at]:g}: need 0 <= right <= samples >= 1")
+    parameters = tally.beta(n, r)
+    if parameters is None:
+        return np.full(GRID, float(np.mean(r / n)))
+    found = stats.beta.ppf((np.arange(GRID) + 0.5) / GRID, *parameters)
     return np.where(found < 1e-9, 0.0, found)  # what no practice lifts, and no float can
 
 

@@ -81,6 +81,12 @@ def test_a_question_lost_to_faults_is_left_out_and_counted():
     assert found["questions"] == 1 and found["left_out"] == 1 and found["delta"] == pytest.approx(0.5)
 
 
+def test_a_contrast_of_some_questions_leaves_out_only_some_of_those():
+    control, trained = arm("control", "ssww", "wwww", "swww"), arm("trained", "ssss", "eeee", "eeee")
+    found = measures.contrast(control, trained, "strict", TEST, [ASKED[0]["id"], ASKED[1]["id"]])
+    assert (found["questions"], found["left_out"]) == (1, 1)
+
+
 def test_form_and_substance_are_bounds_that_add_up():
     control, trained = arm("control", "ffww", "swww"), arm("trained", "ssww", "ssfw")
     found = measures.form_and_substance(measures.flows(control, trained))

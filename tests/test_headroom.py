@@ -11,7 +11,7 @@ import synthetic
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib import headroom, train
+from lib import headroom, power, tally, train
 from lib.headroom import NoHeadroom
 
 COUNTS = st.integers(2, 6).flatmap(
@@ -32,6 +32,26 @@ def test_unbiased_where_there_are_enough_attempts():
     found = [headroom.headroom([(6, r)], 3) for r in range(7)]
     assert chance @ [one["signal"] for one in found] == pytest.approx(1 - 0.3**3 - 0.7**3)
     assert chance @ [one["gain"] for one in found] == pytest.approx(1 - 0.7**3 - 0.3)
+
+
+def test_attempts_are_counted_by_question_without_faults_and_greedy_ones():
+    asked = [synthetic.question("dev", i) for i in range(3)]
+    made = [synthetic.answered("base", one, sample, 0.5) for one in reversed(asked) for sample in range(4)]
+    greedy = [synthetic.episode("base", one, 0, "strict", one["query"], decode="greedy") for one in asked]
+    lost = [synthetic.episode("base", asked[0], 9, "error")]
+    found = tally.counts([*greedy, *made, *lost])
+    assert list(found) == [one["id"] for one in asked]
+    assert found == {q["id"]: (4, sum(e.strict for e in made if e.question == q["id"])) for q in asked}
+
+
+@given(COUNTS)
+def test_power_and_headroom_see_the_same_rates(counts):
+    """Of groups of eight, by hundreds of rates that stand for the distribution and by its own formula."""
+    n, right = np.array(counts).T
+    rates, found = power.true_rates(right, n), headroom.headroom(counts, 8)
+    if found["method"] == "beta-binomial":
+        assert found["signal"] == pytest.approx(np.mean(1 - rates**8 - (1 - rates) ** 8), abs=0.01)
+        assert found["gain"] == pytest.approx(np.mean(1 - (1 - rates) ** 8 - rates), abs=0.01)
 
 
 @pytest.mark.parametrize(("a", "b"), [(0.4, 0.5), (2.0, 2.0), (0.2, 1.0)])

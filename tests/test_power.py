@@ -108,8 +108,9 @@ def test_a_pilot_at_either_end_leaves_nothing_to_see():
         assert found["smallest_gain"] is None and found["needs"] == []
     with pytest.raises(power.PilotError, match="out of reach"):
         power.moved(np.full(10, 0.9), 0.2)
-    with pytest.raises(power.PilotError, match="need 0 <= right <= samples"):
-        power.true_rates([3], [2])
+    for right, samples in (([0, 3], [2, 2]), ([1, np.nan], [2, 2]), ([1, 1], [2, np.nan]), ([1, 1], [2, np.inf])):
+        with pytest.raises(power.PilotError, match=r"question 1 has .* need 0 <= right <= samples"):
+            power.true_rates(right, samples)
 
 
 def test_a_test_of_one_structure_sees_nothing():

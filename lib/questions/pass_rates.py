@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from lib import episodes
+from lib import episodes, tally
 from lib.episodes import Episode
 from lib.files import read_jsonl, write_jsonl
 from lib.questions.supply import SPLITS, Line
@@ -30,19 +30,22 @@ def pass_rates(questions: Iterable[Line], found: Iterable[Episode]) -> list[dict
     of them that is right by the strict score, from 0 to 1. Raises ValueError for an episode of another set's question.
     """
     asked = {q["id"]: q for q in questions}
-    answers: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    by_arm: dict[str, list[Episode]] = defaultdict(list)
     for episode in found:
         if episode.question not in asked or asked[episode.question]["structure"] != episode.structure:
             raise ValueError(
                 f"episode {episode.id} answers {episode.question} of structure {episode.structure!r}, which isn't among "
                 "these questions; name the folder of the questions that were asked"
             )
-        if episode.decode == "sampled" and episode.outcome != "error":
-            answers[episode.question, episode.arm].append(episode.strict)
-    return [
-        {"id": name, "arm": arm, "episodes": len(right), "strict": round(sum(right) / len(right), 4)}
-        for (name, arm), right in sorted(answers.items())
-    ]
+        by_arm[episode.arm].append(episode)
+    return sorted(
+        (
+            {"id": name, "arm": arm, "episodes": samples, "strict": round(right / samples, 4)}
+            for arm, kept in by_arm.items()
+            for name, (samples, right) in tally.counts(kept).items()
+        ),
+        key=lambda line: (line["id"], line["arm"]),
+    )
 
 
 def write(folder: Path, files: Iterable[Path]) -> Path:
