@@ -6,8 +6,7 @@ from typing import Any
 
 from lib.compare import points
 from lib.human_results import ALL, CLEAN
-from reports.markdown import count, escape, gain, interval, percent, rate, table
-from reports.parts import arm_words
+from reports.markdown import arm_words, count, escape, gain, interval, percent, rate, table
 
 MEANING = {
     "suspected wrong reference": "the SQL returns other rows than the words ask for",
