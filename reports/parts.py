@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
 from matplotlib import pyplot as plt
 
 from lib import plan, plots
 from lib.compare import points
 from lib.measures import OUTCOMES
 from lib.plots import WORDS
-from reports import unsolved, worked
+from reports import project, unsolved, worked
 from reports.markdown import arm_words, code, count, escape, gain, interval, listed, percent, rate, raw, table
 
-HERE = Path(__file__).resolve().parent
 FEW_SEEDS = 5
 WORLDS = {  # graph.source -> what it is
     "twin": "a made-up question-and-answer site, shaped like a real one, as a property graph in Neo4j",
@@ -57,6 +56,25 @@ class Report:
     def figure(self, name: str) -> str:
         """A figure of the run as SVG inside of the page."""
         return raw((self.folder / "figures" / f"{name}.svg").read_text(encoding="utf-8"))
+
+    def gallery(self) -> str:
+        """Every figure of the run with what it shows in words, what drew it, and both its files."""
+        return "\n".join(map(self._framed, plots.FIGURES))
+
+    def _framed(self, name: str) -> str:
+        function = plots.FIGURES[name][0]
+        summary = (function.__doc__ or "").split("\n")[0]
+        files = []
+        for suffix, kind in ((".svg", "image/svg+xml"), (".png", "image/png")):
+            content = base64.b64encode((self.folder / "figures" / (name + suffix)).read_bytes()).decode()
+            link = f'<a download="{self.run}-{name}{suffix}" href="data:{kind};base64,{content}">{suffix[1:].upper()}</a>'
+            files.append(link)
+        caption = (
+            f"{escape(summary)} {escape(plots.alt(name, self.results))} Drawn by {code(f'lib.plots.{function.__name__}')}. "
+            f"Source: figures/{name}.svg from results.json."
+        )
+        downloads = raw(f'<p class="downloads">{"".join(files)}</p>')
+        return f"::: {{#fig-{name.replace('_', '-')}}}\n\n{self.figure(name)}\n{caption}\n\n:::\n\n{downloads}"
 
     def verdict(self) -> str:
         """The box that the report opens with."""
@@ -293,14 +311,7 @@ class Report:
 
     def sources(self) -> str:
         """Data and programs that a run uses, with their licences."""
-        listed = yaml.safe_load((HERE / "sources.yaml").read_text(encoding="utf-8"))
-        source = self.settings["graph"]["source"]
-        rows = [
-            [f"[{one['name']}]({one['link']})", one["use"], one["licence"]]
-            for one in listed
-            if source in one.get("when", [source])
-        ]
-        return table(["source", "used for", "licence"], rows, escaped=True)
+        return project.sources(self.settings["graph"]["source"])
 
     # --- time ---
 
@@ -324,8 +335,9 @@ class Report:
         return table(["step", "seconds", "CPU seconds", "peak memory, GiB"], rows)
 
     def time_figure(self) -> str:
-        figure = plots.time_split({one["step"]: one["cpu_seconds"] for one in self.timings})
-        drawing = plots.svg(figure, "Bars of CPU seconds by step.")
+        seconds = {one["step"]: one["cpu_seconds"] for one in self.timings}
+        figure = plots.styled(plots.time_split, seconds)
+        drawing = plots.svg(figure, plots.time_alt(seconds))
         plt.close(figure)
         return raw(drawing)
 
