@@ -67,7 +67,9 @@ class Report:
         files = []
         for suffix, kind in ((".svg", "image/svg+xml"), (".png", "image/png")):
             content = base64.b64encode((self.folder / "figures" / (name + suffix)).read_bytes()).decode()
-            link = f'<a download="{self.run}-{name}{suffix}" href="data:{kind};base64,{content}">{suffix[1:].upper()}</a>'
+            link = (
+                f'<a download="{self.run}-{name}{suffix}" href="data:{kind};base64,{content}">{suffix[1:].upper()}</a>'
+            )
             files.append(link)
         caption = (
             f"{escape(summary)} {escape(plots.alt(name, self.results))} Drawn by {code(f'lib.plots.{function.__name__}')}. "
@@ -89,7 +91,9 @@ class Report:
         """Links between the pages of this run."""
         to = {"Write-up": "", "Transcripts": "-transcripts", "Figures": "-figures"}
         links = "".join(f'<a href="{self.run}{end}.html">{words}</a>' for words, end in to.items())
-        return raw(f'<nav class="run" aria-label="This run">{links}<a href="{self.run}.html#sec-ledger">Claims</a></nav>')
+        return raw(
+            f'<nav class="run" aria-label="This run">{links}<a href="{self.run}.html#sec-ledger">Claims</a></nav>'
+        )
 
     def alarm(self) -> str:
         """What the page begins with where something that was planned changed after training began; else nothing."""
@@ -408,7 +412,11 @@ class Report:
     @property
     def seeds_words(self) -> str:
         number = len(self.plan["seeds"])
-        few = "too few to measure how much trainings differ" if number < FEW_SEEDS else "with the interval over them above"
+        few = (
+            "too few to measure how much trainings differ"
+            if number < FEW_SEEDS
+            else "with the interval over them above"
+        )
         return f"{count(number)} in number: {few}."
 
     @property
