@@ -135,9 +135,10 @@ def push(site: Path, pages: Sequence[str], root: Path = ROOT, remote: str = "ori
         (folder / WORKFLOW).parent.mkdir(parents=True)
         shutil.copyfile(ROOT / WORKFLOW, folder / WORKFLOW)
         _git(folder, "init", "--quiet", "--initial-branch", BRANCH)
+        for key in ("user.name", "user.email"):
+            _git(folder, "config", key, _git(root, "config", key))
         _git(folder, "add", "--all")
-        who = [f"-c{key}={_git(root, 'config', key)}" for key in ("user.name", "user.email")]
-        _git(folder, *who, "commit", "--quiet", "--message", "The site")
+        _git(folder, "commit", "--quiet", "--message", "The site")
         _git(folder, "push", "--quiet", "--force", url, BRANCH)
         return _git(folder, "rev-parse", "HEAD")
 

@@ -59,7 +59,9 @@ def test_names_of_machine_and_user_and_secrets_of_the_environment_are_held_back(
 
 
 def test_texts_of_a_dump_go_out_only_when_their_licence_was_read(site):
-    write_json(site / "data" / "runs" / "mine" / "plan.json", {**PLAN, "settings": {"graph": {"source": "stackexchange"}}})
+    write_json(
+        site / "data" / "runs" / "mine" / "plan.json", {**PLAN, "settings": {"graph": {"source": "stackexchange"}}}
+    )
     for page in ("mine.html", "mine-figures.html"):
         assert any("texts of source stackexchange" in one for one in against(site, page))
         assert not against(site, page, allowed=["stackexchange"])

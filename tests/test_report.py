@@ -48,13 +48,17 @@ def typed(source: str) -> list[str]:
     """Numbers in the prose of a source, in digits or in words; code and inline code may hold any."""
     prose = re.sub(r"\A---\n.*?\n---\n", "", source, flags=re.S)
     prose = re.sub(r"`[^`\n]*`|\{#[^}]*\}", "", fallback.INLINE.sub("", fallback.FENCE.sub("", prose)))
-    prose = re.sub(r"F1|There are three arms|[Tt]wo (one-sided|curves|intervals|arms|overlapping|bars|runs|mistakes)", "", prose)
+    prose = re.sub(
+        r"F1|There are three arms|[Tt]wo (one-sided|curves|intervals|arms|overlapping|bars|runs|mistakes)", "", prose
+    )
     words = "two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|hundred|thousand|million|per cent"
     return re.findall(rf"(?<![A-Za-z])\d[\d.,]*|\b(?:{words})\b", prose)
 
 
 def test_a_typed_number_is_found():
-    source = "---\nx: 5\n---\nThe gain is 14.5 points in two runs, twelve of `3`, `{python} 7`.\n\n```{python}\n8\n```\n"
+    source = (
+        "---\nx: 5\n---\nThe gain is 14.5 points in two runs, twelve of `3`, `{python} 7`.\n\n```{python}\n8\n```\n"
+    )
     assert typed(source) == ["14.5", "twelve"]
 
 
