@@ -21,14 +21,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lib.settings import HUMAN, ROOT
-from reports import project
+from reports import project, render
 
 SITE = ROOT / "reports" / "_site"
 WORKFLOW = Path(".github") / "workflows" / "pages.yml"
 BRANCH = "gh-pages"
 SHORTEST = 4  # letters of a name that is searched for: a shorter one is part of too many words
 EVERYBODY = {"root", "user", "admin", "localhost", "ubuntu", "debian", "runner", "build"}  # names that tell nothing
-RUN_PAGES = ("-transcripts", "-figures", "")  # what follows a run's name in the names of its pages
+AROUND = {f"{name}.html" for name in render.SITE}
 SECRETS = {
     "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
     "an access key": re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
@@ -59,9 +59,11 @@ def problems(
     telling = private(environment)
     found = {}
     for page in sorted(path for path in site.rglob("*") if path.is_file()):
-        text = page.read_text(encoding="utf-8", errors="replace")
-        reasons = [*told(text, telling), *foreign(page, data, allowed)]
-        found[page.relative_to(site).as_posix()] = reasons
+        try:
+            reasons = list(told(page.read_text(encoding="utf-8"), telling))
+        except UnicodeDecodeError:
+            reasons = ["it is no text, so nothing tells what it tells"]
+        found[page.relative_to(site).as_posix()] = [*reasons, *foreign(page, data, allowed)]
     return found
 
 
@@ -109,15 +111,12 @@ def foreign(page: Path, data: Path, allowed: Sequence[str]) -> Iterator[str]:
 
 
 def run_of(page: Path, data: Path) -> str | None:
-    """The run that a page is about; None for the pages around the runs."""
-    from reports.render import SITE as AROUND
-
-    if page.suffix != ".html" or page.stem in AROUND:
+    """The run that a file of the site is about, by its name; None for the pages around the runs."""
+    if page.name in AROUND:
         return None
-    for end in RUN_PAGES:
-        if page.stem.endswith(end) and (data / "runs" / page.stem.removesuffix(end)).is_dir():
-            return page.stem.removesuffix(end)
-    return page.stem
+    runs = [folder.name for folder in (data / "runs").glob("*") if folder.is_dir()]
+    fitting = [run for run in runs if re.match(rf"{re.escape(run)}(?![\w])", page.name)]
+    return max(fitting, key=len, default=page.stem)
 
 
 def push(site: Path, pages: Sequence[str], root: Path = ROOT, remote: str = "origin") -> str:

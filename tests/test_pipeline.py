@@ -142,7 +142,12 @@ def test_a_whole_miniature_study(checkout: Path, capfd: pytest.CaptureFixture[st
     assert {len(lines) for lines in episodes.values()} == {(40 + 16 + len(MINE)) * (2 + 1)}  # x (samples + one greedy)
     assert results["human"]["counts"] | {"usable": 2, "empty": 1} == results["human"]["counts"]
     assert results["human"]["unanswerable"]["no_query"]["all"] == 1  # the one that has only SQL
-    assert "<html" in (checkout / "reports" / "_site" / "miniature.html").read_text()[:500]
+    again = [json.loads(line) for line in (run / "examples.jsonl").read_text().splitlines()]
+    chosen = {one["question"] for one in results["examples"].values() if one}
+    assert len(again) == len({e["id"] for e in again}) == len(chosen) * 4 * 2  # arms, samples
+    assert all("/fresh/" in e["id"] and e["question"] in chosen for e in again)
+    for page in ("miniature", "miniature-figures", "index", "compare", "methods", "glossary", "sources"):
+        assert "<html" in (checkout / "reports" / "_site" / f"{page}.html").read_text()[:500]
     last = say(checkout, "python", "-m", "lib.study", "verdict").splitlines()[-1]
     assert last.startswith(results["verdict"]["verdict"]) and last.endswith("reports/_site/miniature.html")
 

@@ -72,6 +72,8 @@ def test_texts_of_a_dump_go_out_only_when_their_licence_was_read(site):
 def test_a_page_of_an_unknown_run_is_held_back(site):
     write_text(site / "site" / "other.html", "<p>fine</p>")
     assert "can't be told whose texts" in against(site, "other.html")[0] and not against(site, "index.html")
+    (site / "site" / "mine.json.gz").write_bytes(b"\x1f\x8b\xff")
+    assert against(site, "mine.json.gz") == ["it is no text, so nothing tells what it tells"]
 
 
 def test_nothing_is_pushed_unless_told_and_clean(site, capsys, monkeypatch):
