@@ -63,7 +63,8 @@ def problems(
             reasons = list(told(page.read_text(encoding="utf-8"), telling))
         except UnicodeDecodeError:
             reasons = ["it is no text, so nothing tells what it tells"]
-        found[page.relative_to(site).as_posix()] = [*reasons, *foreign(page, data, allowed)]
+        name = page.relative_to(site)
+        found[name.as_posix()] = [*reasons, *foreign(name.parts[0], data, allowed)]
     return found
 
 
@@ -94,7 +95,7 @@ def told(text: str, telling: Mapping[str, str]) -> Iterator[str]:
         yield f"a path of a machine ({path[0]})"
 
 
-def foreign(page: Path, data: Path, allowed: Sequence[str]) -> Iterator[str]:
+def foreign(page: str, data: Path, allowed: Sequence[str]) -> Iterator[str]:
     """Reasons in whose texts a page shows. Pages around the runs show none."""
     run = run_of(page, data)
     if run is None:
@@ -110,13 +111,13 @@ def foreign(page: Path, data: Path, allowed: Sequence[str]) -> Iterator[str]:
             yield f"texts of source {source} ({one['whose']}); if you may publish them, say --texts {source}"
 
 
-def run_of(page: Path, data: Path) -> str | None:
-    """The run that a file of the site is about, by its name; None for the pages around the runs."""
-    if page.name in AROUND:
+def run_of(page: str, data: Path) -> str | None:
+    """The run that a file of the site is about, by the name of it or of its folder; None for the pages around the runs."""
+    if page in AROUND:
         return None
     runs = [folder.name for folder in (data / "runs").glob("*") if folder.is_dir()]
-    fitting = [run for run in runs if re.match(rf"{re.escape(run)}(?![\w])", page.name)]
-    return max(fitting, key=len, default=page.stem)
+    fitting = [run for run in runs if re.fullmatch(rf"{re.escape(run)}(-transcripts|-figures)?(\..*)?", page)]
+    return max(fitting, key=len, default=page.split(".")[0])
 
 
 def push(site: Path, pages: Sequence[str], root: Path = ROOT, remote: str = "origin") -> str:

@@ -62,7 +62,8 @@ def test_texts_of_a_dump_go_out_only_when_their_licence_was_read(site):
     write_json(
         site / "data" / "runs" / "mine" / "plan.json", {**PLAN, "settings": {"graph": {"source": "stackexchange"}}}
     )
-    for page in ("mine.html", "mine-figures.html"):
+    write_text(site / "site" / "mine-transcripts" / "0.js", "fine")
+    for page in ("mine.html", "mine-figures.html", "mine-transcripts/0.js"):
         assert any("texts of source stackexchange" in one for one in against(site, page))
         assert not against(site, page, allowed=["stackexchange"])
     write_json(site / "data" / "runs" / "mine" / "plan.json", {**PLAN, "human": {"questions": 3}})
