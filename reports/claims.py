@@ -48,7 +48,7 @@ def _planned(results: Results) -> Iterator[Claim]:
         yield Claim(f"foretold: {one['text']}", ("predictions", name, "held"), "lib.compare.predictions",
                     ("predictions", name), "held")  # fmt: skip
     yield Claim("sets with episodes lost to faults", ("checks", "faulty"), "lib.compare.checks", ("faults",), "count")
-    if results["human"] is not None:
+    if results["human"] and results["human"]["sampled"]["all"]["contrasts"].get("trained - control", {}).get("strict"):
         yield Claim("trained − control on people's questions", ("human", "sampled", "all", "contrasts", "trained - control",
                     "strict"), "lib.human_results.table", ("human",))  # fmt: skip
 
@@ -57,10 +57,14 @@ def _declared(results: Results) -> Iterator[Claim]:
     def open_(name: str) -> Key:
         return ("exploratory", name)
 
-    for part, words in (("form_at_most", "at most so much of the gain is form"), ("substance_at_least", "and at least "
-                        "so much is substance")):  # fmt: skip
-        yield Claim(words, ("form_and_substance", part), "lib.measures.form_and_substance", open_("form and substance"))
-    yield Claim("removal of planted mistakes", ("mistakes", "planted", "gain"), "lib.mistakes.mistakes",
+    bounds = {
+        "form_at_most": "at most so much of it is form",
+        "substance_at_least": "at least so much of it is substance",
+    }
+    for part, words in bounds.items() if results["form_and_substance"]["gain"] > 0 else ():
+        yield Claim(f"the gain: {words}", ("form_and_substance", part), "lib.measures.form_and_substance",
+                    open_("form and substance"))  # fmt: skip
+    yield Claim("removal of planted mistakes (below zero: there were more)", ("mistakes", "planted", "gain"), "lib.mistakes.mistakes",
                 open_("mistakes by kind"))  # fmt: skip
     if plan.APART_SET in results["contrasts"]:
         key = ("contrasts", plan.APART_SET, "sampled", "trained - control", "strict")

@@ -79,16 +79,12 @@ class Runs:
         rows = []
         for report in self.found:
             parts, reach = report.results["form_and_substance"], report.results["reach_gain"]
-            cells = [points(parts["form_at_most"]), points(parts["substance_at_least"]), points(report.planted["gain"])]
-            rows.append([_link(report), *cells, gain(reach["all"]), gain(reach["any"])])
-        head = [
-            "run",
-            "form at most",
-            "substance at least",
-            "planted mistakes removed",
-            "all samples right",
-            "any sample right",
-        ]
+            bounds = [
+                points(parts[key]) if parts["gain"] > 0 else "–" for key in ("form_at_most", "substance_at_least")
+            ]
+            cells = [*bounds, points(report.planted["gain"]), gain(reach["all"]), gain(reach["any"])]
+            rows.append([_link(report), *cells])
+        head = ["run", "form, at most", "substance, at least", "planted, removed", "all right", "any right"]
         return table(head, rows, escaped=True)
 
     def arms_table(self) -> str:
@@ -143,15 +139,10 @@ class Runs:
             test = Method(one.plan["first_endpoint"]["confidence"], one.plan["first_endpoint"]["resamples"])
             arms = [Arm.of("trained", _trained(report)) for report in (one, other)]
             found = measures.contrast(arms[0], arms[1], "strict", test)
-            cells = [
-                percent(found["before"]),
-                percent(found["after"]),
-                gain(found),
-                str(found["up"]),
-                str(found["down"]),
-            ]
-            rows.append([f"{_link(other)} − {_link(one)}", *cells])
-        return table(["trained arms", "second", "first", "difference", "up", "down"], rows, escaped=True)
+            rates = [percent(found["after"]), percent(found["before"])]
+            rows.append([f"{_link(other)} − {_link(one)}", *rates, gain(found), str(found["up"]), str(found["down"])])
+        head = ["trained arms", "first named", "second named", "difference", "up", "down"]
+        return table(head, rows, escaped=True)
 
     def same_questions(self) -> list[tuple[Report, Report]]:
         """Pairs of runs whose plans name the same test questions, by their digest."""
