@@ -24,11 +24,12 @@ local function captioned(identifier, inlines)
 end
 
 -- ::: {#fig-x} content, then a last paragraph that is the caption :::
+-- Both scroll where the window is narrow, and so must be reached by keys.
 local function figure(div)
   local last = div.content:remove(#div.content)
   if not last or last.t ~= 'Para' then error('figure ' .. div.identifier .. ' has no caption paragraph at its end') end
   local caption = {long = {pandoc.Plain(captioned(div.identifier, last.content))}}
-  return pandoc.Figure(div.content, caption, pandoc.Attr(div.identifier, div.classes))
+  return pandoc.Figure(div.content, caption, pandoc.Attr(div.identifier, div.classes, {tabindex = '0'}))
 end
 
 -- ::: {#tbl-x} a table, then a last paragraph that is the caption :::
@@ -36,6 +37,7 @@ local function tabled(div)
   local last = div.content:remove(#div.content)
   if not last or last.t ~= 'Para' then error('table ' .. div.identifier .. ' has no caption paragraph at its end') end
   local caption = captioned(div.identifier, last.content)
+  div.attributes.tabindex = '0'
   for _, block in ipairs(div.content) do
     if block.t == 'Table' then
       block.caption.long = {pandoc.Plain(caption)}
