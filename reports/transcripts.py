@@ -90,9 +90,7 @@ def pages(episodes: Iterable[Record], asked: dict[str, Record]) -> tuple[list[Re
             answers = ["".join(_letter(episode) for episode in by_arm[arm]) for arm in arms]
             lines.append([question, legible(one["question"]), one["structure"] or "", tier(one), answers])
             bodies.append(body(one, by_arm))
-        index.append(
-            {"name": name, "label": SETS[name], "arms": [[a, words_of(a)] for a in arms], "questions": lines}
-        )
+        index.append({"name": name, "label": SETS[name], "arms": [[a, words_of(a)] for a in arms], "questions": lines})
     return index, bodies
 
 
