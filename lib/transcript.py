@@ -191,7 +191,7 @@ def _table(rows: Sequence[Sequence[str]], first: str = "") -> str:
 
 
 def _pre(pieces: Sequence[tuple[str, str]]) -> str:
-    spans = (f'<span class="{kind}">{_escape(text)}</span>' for kind, text in pieces)
+    spans = (f'<span class="{kind}">{_escape(text)}</span>' if kind else _escape(text) for kind, text in pieces)
     return f"<pre>{''.join(spans)}</pre>"
 
 

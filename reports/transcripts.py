@@ -50,15 +50,17 @@ def write(data: Path, run: str, out: Path) -> int:
         raise FileNotFoundError(f"{folder / 'evaluate'} holds no episodes: run `make study` for run {run!r} first")
     episodes = [one for file in files if file.name != "updates.jsonl" for one in read_jsonl(file)]
     asked = questions(data)
-    index, bodies = pages(episodes, asked)
+    sets, bodies = pages(episodes, asked)
     bodies_in(out.with_suffix(""), bodies)
+    prompt = legible((folder / "system_prompt.txt").read_text(encoding="utf-8"))
+    index = {"run": run, "words": WORDS, "letters": LETTERS, "marks": MARKS, "prompt": prompt, "perFile": PER_FILE}
     parts = {name: (HERE / f"transcripts.{name}").read_text(encoding="utf-8") for name in ("html", "css", "js")}
-    style = (HERE / "style.css").read_text(encoding="utf-8") + parts["css"]
-    prompt = (folder / "system_prompt.txt").read_text(encoding="utf-8")
-    index = {"run": run, "words": WORDS, "letters": LETTERS, "marks": MARKS, "prompt": legible(prompt), "sets": index}
-    index["perFile"] = PER_FILE
     page = Template(parts["html"]).substitute(
-        run=run, style=style, script=parts["js"], index=script_json(index), episodes=f"{len(episodes):,}"
+        run=run,
+        episodes=f"{len(episodes):,}",
+        style=(HERE / "style.css").read_text(encoding="utf-8") + parts["css"],
+        index=script_json({**index, "sets": sets}),
+        script=parts["js"],
     )
     write_text(out, page)
     return len(episodes)
