@@ -145,7 +145,7 @@ TOKEN = re.compile(
     r"|(?P<label>(?<![\s:]):(?:\w+|`[^`]*`)(?:[|&]:?(?:\w+|`[^`]*`))*)"  # a blank before the colon: a map's value
     r"|(?P<name>`[^`]*`?|\$\w+)"
     r"|(?P<number>\b\d[\w.]*)"
-    r"|(?P<word>\b[^\W\d]\w*)",
+    r"|(?P<word>(?<![\w.])[^\W\d]\w*)",  # behind a dot stands a property
     re.DOTALL,
 )
 

@@ -128,9 +128,12 @@ STYLE = """<style>
 .episode > div { padding: .2rem .8rem .4rem; border-top: 1px solid #8883 }
 .episode > div:first-child { border-top: 0; background: #8881 }
 .episode .role { opacity: .7; font-size: .75rem; text-transform: uppercase; letter-spacing: .05em }
-.episode pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .1rem 0; background: none; font-size: .85rem }
-.episode td, .episode th { text-align: left; padding: .05rem .6rem; vertical-align: top; unicode-bidi: isolate }
-.episode .keyword, .episode .mark { font-weight: bold } .episode .label { color: #3d8b5f } .episode .string { color: #b5651d }
+.episode pre { white-space: pre-wrap !important; word-break: normal !important; overflow-wrap: anywhere; margin: .1rem 0;
+  background: none; font: .83rem/1.45 monospace }
+.episode table { margin: .2rem 0 !important; width: auto }
+.episode td { text-align: left !important; padding: .1rem .8rem .1rem 0; vertical-align: top; unicode-bidi: isolate }
+.episode tr.columns td { font-weight: bold; border-bottom: 1px solid #8886 }
+.episode .keyword { font-weight: bold } .episode .label { color: #3d8b5f } .episode .string { color: #b5651d }
 .episode .number { color: #4a7fc1 } .episode .function { font-style: italic } .episode .comment { opacity: .6 }
 .episode .bad { color: #c8553d; font-weight: bold } .episode .good { color: #3d8b5f; font-weight: bold }
 .beside { display: grid; grid-template-columns: 1fr 1fr; gap: .8rem; align-items: start }
@@ -139,29 +142,38 @@ STYLE = """<style>
 
 def as_html(episode: Record, asked: Record | None = None) -> str:
     """One episode as a conversation, with what was scored at its end; with its question also against the reference."""
-    head = f"{episode['arm']}, {episode['question']} ({episode['structure']}), {episode['decode']} {episode['sample']}"
-    parts = [f"<b>{_escape(head)}</b>"]
-    if asked is not None:
-        hint = f"<br>Hint: {_escape(asked['hint'])}" if asked.get("hint") else ""
-        reference = _pre(highlighted(asked["query"] or asked.get("sql") or ""))
-        parts += [f"{_role('question')}<br>{_escape(asked['question'])}{hint}", f"{_role('reference')}{reference}"]
-    parts += [*map(_turn, conversation(episode, asked)), _scored(episode, asked)]
-    body = "".join(f"<div>{part}</div>" for part in parts)
-    return f'{STYLE}<div class="episode">{body}</div>'
+    return f"{STYLE}{_opening(asked)}{_episode(episode, asked)}"
 
 
 def side_by_side(left: Record, right: Record, asked: Record | None = None) -> str:
     """Two episodes beside each other, say of two arms on one question."""
-    return f'<div class="beside">{as_html(left, asked)}{as_html(right, asked)}</div>'
+    both = f'<div class="beside">{_episode(left, asked)}{_episode(right, asked)}</div>'
+    return f"{STYLE}{_opening(asked)}{both}"
+
+
+def _opening(asked: Record | None) -> str:
+    if asked is None:
+        return ""
+    hint = f"<br>Hint: {_escape(asked['hint'])}" if asked.get("hint") else ""
+    reference = _pre(highlighted(asked["query"] or asked.get("sql") or ""))
+    words = f"<div><b>{_escape(asked['question'])}</b>{hint}</div>"
+    return f'<div class="episode">{words}<div>{_role("reference")}{reference}</div></div>'
+
+
+def _episode(episode: Record, asked: Record | None) -> str:
+    head = f"{episode['arm']}, {episode['question']} ({episode['structure']}), {episode['decode']} {episode['sample']}"
+    parts = [f"<b>{_escape(head)}</b>", *map(_turn, conversation(episode, asked)), _scored(episode, asked)]
+    body = "".join(f"<div>{part}</div>" for part in parts)
+    return f'<div class="episode">{body}</div>'
 
 
 def _turn(turn: Record) -> str:
     body = f"<pre>{_escape(turn['text'])}</pre>" if turn["text"] else ""
     body += "".join(map(_pre, turn["queries"]))
     if turn["table"]:
-        more = "<br>cut: there are more rows" if turn["table"]["cut"] else ""
-        rows = [turn["table"]["columns"], *turn["table"]["rows"]]
-        body += f"{_escape(turn['table']['head'])}{_table(rows)}{more}"
+        cut = "cut here: there are more rows" if turn["table"]["cut"] else ""
+        rows = [("columns", turn["table"]["columns"]), *(("", row) for row in turn["table"]["rows"])]
+        body += f"<br>{_escape(turn['table']['head'])}{_table(rows)}{cut}"
     if turn["role"] == "system":
         body = f"<details><summary>prompt and schema</summary>{body}</details>"
     failed = f' <span class="bad">{_escape(turn["error"])}</span>' if turn["error"] else ""
@@ -177,16 +189,16 @@ def _scored(episode: Record, asked: Record | None) -> str:
     if asked is not None and episode["query"]:
         found = difference(episode["rows"], asked["rows"], episode["row_count"])
         counts = ", ".join(f"{number:,} {MARKS[mark]}" for mark, number in found["counts"].items())
-        compared = f"<br>rows: {counts or 'none'}{_table([[mark, *cells] for mark, cells in found['rows']], 'mark')}"
+        compared = f"<br>rows: {counts or 'none'}{_table([('', [mark, *cells]) for mark, cells in found['rows']])}"
     return f'{_role("scored")} <span class="{good}">{_escape(outcome)}</span>{query}{_escape(told)}{compared}'
 
 
-def _table(rows: Sequence[Sequence[str]], first: str = "") -> str:
-    kind = f' class="{first}"' if first else ""
+def _table(rows: Iterable[tuple[str, Sequence[str]]]) -> str:
+    """A table of (kind, cells)."""
     lines = []
-    for row in filter(None, rows):
-        cells = "".join(f"<td>{_escape(text)}</td>" for text in row[1:])
-        lines.append(f"<tr><td{kind}>{_escape(row[0])}</td>{cells}</tr>")
+    for kind, row in rows:
+        cells = "".join(f"<td>{_escape(text)}</td>" for text in row)
+        lines.append(f'<tr class="{kind}">{cells}</tr>')
     return f"<table>{''.join(lines)}</table>"
 
 
