@@ -115,7 +115,7 @@ function code(pieces) {
 function tableOf(columns, rows, label) {
   const head = columns.length ? make("thead", {}, make("tr", {}, ...columns.map((name) => make("th", { scope: "col", textContent: name })))) : null;
   const body = make("tbody", {}, ...rows.map((cells) => make("tr", {}, ...cells.map((text) => make("td", { textContent: text })))));
-  return make("div", { className: "rows", tabIndex: 0, role: "region", "aria-label": label }, make("table", {}, head, body));
+  return make("div", { className: "rows", tabIndex: 0, role: "group", "aria-label": label }, make("table", {}, head, body));
 }
 
 function fold(summary, ...children) {
@@ -399,7 +399,7 @@ function compared(found) {
     "div",
     {},
     told,
-    make("div", { className: "rows difference", tabIndex: 0, role: "region", "aria-label": "Scored rows beside reference rows" }, table),
+    make("div", { className: "rows difference", tabIndex: 0, role: "group", "aria-label": "Scored rows beside reference rows" }, table),
     left ? make("p", { className: "cut", textContent: `cut here: ${plural(left, "row")} more` }) : null,
   );
 }
