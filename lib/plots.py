@@ -1,4 +1,4 @@
-"""Draws a run's figures from results.json in one style, the same bytes for the same results.
+"""Draws a run's figures from results.json in one style (plots.mplstyle), the same bytes for the same results.
 
 Colours are Okabe and Ito's, which stay apart for the colour-blind; arms also differ by marker. Text and axes have one ink
 colour of their own in the SVG, so that a dark page can turn it by a style sheet.
@@ -11,11 +11,10 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
@@ -44,27 +43,18 @@ WORDS = {
     "no_query": "no query",
 }
 WIDTH = 6.4  # inches
-STYLE: dict[Any, Any] = {  # matplotlib types its keys one by one
-    "font.size": 9,
-    "axes.titlesize": 9.5,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "figure.constrained_layout.use": True,
-    "svg.hashsalt": "figures",  # ids inside of the file, otherwise drawn at random
-    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
-}
+STYLE = Path(__file__).with_name("plots.mplstyle")
 
 
 def draw(name: str, results: Results) -> Figure:
     """The figure of that name in FIGURES. The caller closes it (`save` does)."""
-    with mpl.rc_context(STYLE):
-        return FIGURES[name][0](results)
+    return styled(FIGURES[name][0], results)
+
+
+def styled(function: Callable[[Any], Figure], data: Any) -> Figure:
+    """A figure drawn in the one style, by any of the functions below."""
+    with plt.style.context(STYLE):
+        return function(data)
 
 
 def alt(name: str, results: Results) -> str:
@@ -95,7 +85,7 @@ def save(figure: Figure, text: str, stem: Path) -> list[Path]:
 def svg(figure: Figure, text: str) -> str:
     """The figure as an SVG element that can stand in a page: a description, no fixed size, no ids but those it uses."""
     out = io.StringIO()
-    with mpl.rc_context(STYLE):
+    with plt.style.context(STYLE):
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     drawing = out.getvalue()
     drawing = drawing[drawing.index("<svg") :]
@@ -107,7 +97,7 @@ def svg(figure: Figure, text: str) -> str:
 
 def _png(figure: Figure, text: str) -> bytes:
     out = io.BytesIO()
-    with mpl.rc_context(STYLE):
+    with plt.style.context(STYLE):
         figure.savefig(out, format="png", dpi=160, facecolor="white", metadata={"Software": None, "Description": text})
     return out.getvalue()
 
@@ -428,7 +418,7 @@ def _mistakes_alt(results: Results) -> str:
     rates = {row["kind"]: row["rates"] for row in results["mistakes"]["kinds"]}
     planted = [r for kind, r in rates.items() if kind not in (OTHER, SILENT)]
     before, after = (sum(rate[arm] for rate in planted) for arm in ("control", "trained"))
-    return f"Bars by kind of mistake: planted kinds fall from {before:.1%} of episodes under control to {after:.1%} under trained."
+    return f"Bars by kind of mistake: planted kinds are {before:.1%} of the episodes under control, {after:.1%} under trained."
 
 
 def reach(results: Results) -> Figure:
@@ -455,16 +445,106 @@ def _reach_alt(results: Results) -> str:
     )
 
 
+def difficulty(results: Results) -> Figure:
+    """Structures from the hardest to the easiest for the control, and where the trained arm stands on each."""
+    found = sorted(results["structures"], key=lambda row: (row["before"], row["after"], row["structure"]))
+    x = np.arange(len(found)) + 1
+    before, after = (np.array([row[key] for row in found]) for key in ("before", "after"))
+    figure, axis = plt.subplots(figsize=(WIDTH, 2.9))
+    axis.vlines(x, before, after, color=GRID, linewidth=2.5, zorder=1)
+    axis.plot(x, before, MARKER["control"], color=ARM["control"], markersize=4.5, label="control")
+    axis.plot(x, after, MARKER["trained"], color=ARM["trained"], markersize=4.5, label="trained")
+    axis.set(xlabel="structures, the control's hardest first", ylabel="strict", ylim=(-0.04, 1.04))
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _percent(axis)
+    axis.grid(False, axis="x")
+    axis.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
+    return figure
+
+
+def _difficulty_alt(results: Results) -> str:
+    found = results["structures"]
+    up, down = (sum(np.sign(row["after"] - row["before"]) == sign for row in found) for sign in (1, -1))
+    least, most = (choose(row["before"] for row in found) for choose in (min, max))
+    return (
+        f"Points for {len(found)} structures of questions, the control's hardest first: its rates reach from {least:.0%} to "
+        f"{most:.0%}; the trained arm is above it on {up} and below it on {down}."
+    )
+
+
+def cost(results: Results) -> Figure:
+    """Tokens that practice took, summed up over updates, and those of one answer under each arm."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(WIDTH, 2.6), width_ratios=(3, 2))
+    for seed, colour in _seeds(results):
+        updates = results["training"][seed]["updates"]
+        x = [line["update"] for line in updates]
+        for key, line in (("tokens_trained", "-"), ("tokens_sampled", (0, (4, 2)))):
+            label = f"{key.removeprefix('tokens_')}, seed {seed}"
+            left.plot(x, np.cumsum([one[key] or 0 for one in updates]), color=colour, linestyle=line, label=label)
+    left.set(title="tokens of practice, summed up", xlabel="update")
+    left.yaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k")
+    left.legend(loc="upper left", fontsize=7.5)
+    found = results["arms"][plan.FIRST_SET]["sampled"]
+    bars = right.bar(list(ARM), [found[arm]["tokens_sampled"] for arm in ARM], 0.6, color=list(ARM.values()))
+    right.bar_label(bars, [f"{found[arm]['tokens_sampled']:.0f}" for arm in ARM], fontsize=8)
+    right.set(title="tokens of an answer")
+    right.margins(y=0.15)
+    right.grid(False, axis="x")
+    return figure
+
+
+def _cost_alt(results: Results) -> str:
+    totals = [results["training"][seed]["totals"] for seed, _ in _seeds(results)]
+    sampled, trained = (sum(one[f"tokens_{kind}"] for one in totals) for kind in ("sampled", "trained"))
+    found = results["arms"][plan.FIRST_SET]["sampled"]
+    answers = ", ".join(f"{arm} {found[arm]['tokens_sampled']:.0f}" for arm in ARM)
+    return (
+        f"Lines of tokens summed up over updates: {sampled:,.0f} sampled and {trained:,.0f} trained over all seeds; beside "
+        f"them bars of the tokens that one answer takes: {answers}."
+    )
+
+
+# --- several runs, and time -------------------------------------------------------------------------------------------
+
+
+def forest(runs: Sequence[Results]) -> Figure:
+    """The paired gain of several runs, each against its own bar."""
+    figure, axis = plt.subplots(figsize=(WIDTH, 0.75 + 0.36 * len(runs)))
+    for y, results in enumerate(runs):
+        one, bar = _first(results)["trained - control"]["strict"], results["plan"]["first_endpoint"]["bar"]
+        axis.plot([one["low"], one["high"]], [y, y], color=ARM["trained"], linewidth=3, solid_capstyle="butt")
+        axis.plot(one["delta"], y, marker=MARKER["trained"], color=ARM["trained"], markersize=8)
+        axis.plot([bar, bar], [y - 0.35, y + 0.35], color=INK, linewidth=0.9, linestyle=(0, (3, 2)))
+    axis.axvline(0, color=INK, linewidth=0.9)
+    axis.set_yticks(range(len(runs)), [results["run"] for results in runs])
+    axis.set(ylim=(len(runs) - 0.5, -0.5), xlabel="trained − control, strict, percentage points (dashed: the run's bar)")
+    axis.xaxis.set_major_formatter(lambda value, _: points(value).removesuffix(".0"))
+    axis.grid(False, axis="y")
+    return figure
+
+
+def forest_alt(runs: Sequence[Results]) -> str:
+    said = []
+    for results in runs:
+        one = _first(results)["trained - control"]["strict"]
+        said.append(f"{results['run']} {points(one['delta'])} from {points(one['low'])} to {points(one['high'])}")
+    return f"Interval plot of the paired gain in points, one line a run: {'; '.join(said)}."
+
+
 def time_split(seconds: dict[str, float]) -> Figure:
     """Where the time went, one bar a step. Drawn from timings, so it is no part of what is the same in every run."""
-    with mpl.rc_context(STYLE):
-        figure, axis = plt.subplots(figsize=(WIDTH, 0.8 + 0.3 * len(seconds)))
-        bars = axis.barh(list(seconds), list(seconds.values()), color=ARM["control"])
-        axis.bar_label(bars, [f"{value:,.0f} s" for value in seconds.values()], fontsize=8, padding=3)
-        axis.set(xlabel="CPU seconds", ylim=(len(seconds) - 0.5, -0.5))
-        axis.margins(x=0.12)
-        axis.grid(False, axis="y")
+    figure, axis = plt.subplots(figsize=(WIDTH, 0.8 + 0.3 * len(seconds)))
+    bars = axis.barh(list(seconds), list(seconds.values()), color=ARM["control"])
+    axis.bar_label(bars, [f"{value:,.0f} s" for value in seconds.values()], fontsize=8, padding=3)
+    axis.set(xlabel="CPU seconds", ylim=(len(seconds) - 0.5, -0.5))
+    axis.margins(x=0.12)
+    axis.grid(False, axis="y")
     return figure
+
+
+def time_alt(seconds: dict[str, float]) -> str:
+    longest = max(seconds, key=lambda step: (seconds[step], step))
+    return f"Bars of CPU seconds by step, {sum(seconds.values()):,.0f} in all; the longest is {longest}."
 
 
 FIGURES: dict[str, tuple[Callable[[Results], Figure], Callable[[Results], str]]] = {
@@ -478,6 +558,8 @@ FIGURES: dict[str, tuple[Callable[[Results], Figure], Callable[[Results], str]]]
     "hops": (hops, _hops_alt),
     "mistakes": (mistakes, _mistakes_alt),
     "reach": (reach, _reach_alt),
+    "difficulty": (difficulty, _difficulty_alt),
+    "cost": (cost, _cost_alt),
 }
 
 

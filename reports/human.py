@@ -6,8 +6,7 @@ from typing import Any
 
 from lib.compare import points
 from lib.human_results import ALL, CLEAN
-from reports.markdown import count, escape, gain, interval, percent, rate, table
-from reports.parts import arm_words
+from reports.markdown import arm_words, block, count, escape, gain, interval, percent, rate, table
 
 MEANING = {
     "suspected wrong reference": "the SQL returns other rows than the words ask for",
@@ -95,18 +94,18 @@ def tables(found: dict[str, Any] | None) -> str:
         ["why the reference is suspected", "questions"], [[why, number] for why, number in found["suspected"].items()]
     )
     parts = [
-        _block("human-arms", _arms(found), "Strict and lenient rates, and how many sampled episodes ended since a turn or "
+        block("human-arms", _arms(found), "Strict and lenient rates, and how many sampled episodes ended since a turn or "
                "the whole was as long as it may be. Source: results.json, human."),
-        _block("human-contrasts", _contrasts(found), "Paired differences of strict rates in points, over questions. Source: "
+        block("human-contrasts", _contrasts(found), "Paired differences of strict rates in points, over questions. Source: "
                "results.json, human."),
-        _block("human-statuses", statuses, "Questions by the first status that fits. Source: plan.json, human."),
+        block("human-statuses", statuses, "Questions by the first status that fits. Source: plan.json, human."),
     ]  # fmt: skip
     if found["suspected"]:
         caption = (
             "Why references are suspected. Scoring counts rows, so a reference that repeats a user for each badge is one of "
             "them where the words ask for users. Source: plan.json, human."
         )
-        parts.append(_block("human-suspected", suspected, caption))
+        parts.append(block("human-suspected", suspected, caption))
     return "\n".join(parts)
 
 
@@ -136,7 +135,3 @@ def _contrasts(found: dict[str, Any]) -> str:
 def _main(found: dict[str, Any], part: str) -> dict[str, Any] | None:
     one: dict[str, Any] | None = found["sampled"][part]["contrasts"].get("trained - control", {}).get("strict")
     return one
-
-
-def _block(name: str, content: str, caption: str) -> str:
-    return f"::: {{#tbl-{name}}}\n\n{content}\n{caption}\n\n:::\n"

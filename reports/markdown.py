@@ -73,3 +73,12 @@ def rate(found: dict[str, float]) -> str:
 def listed(words: Sequence[str]) -> str:
     """a, b and c."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"
+
+
+def block(name: str, content: str, caption: str) -> str:
+    """A table that can be referred to as @tbl-<name>, with its caption."""
+    return f"::: {{#tbl-{name}}}\n\n{content}\n{caption}\n\n:::\n"
+
+
+def arm_words(arm: str) -> str:
+    return arm.replace("trained-", "trained, seed ")

@@ -1,22 +1,30 @@
-"""The numbers, tables and transcripts of a run's report, so that its source holds prose and no logic."""
+"""The numbers and tables of a run's report, so that its source holds prose and no logic."""
 
 from __future__ import annotations
 
+import base64
 import html
 import json
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
 from matplotlib import pyplot as plt
 
-from lib import episodes, plan, plots, transcript
+from lib import plan, plots
 from lib.compare import points
 from lib.measures import OUTCOMES
 from lib.plots import WORDS
-from reports.markdown import code, count, escape, gain, interval, listed, percent, rate, raw, table
+from reports import project, unsolved, worked
+from reports.markdown import arm_words, code, count, escape, gain, interval, listed, percent, rate, raw, table
 
-HERE = Path(__file__).resolve().parent
+FEW_SEEDS = 5
+WORLDS = {  # graph.source -> what it is
+    "twin": "a made-up question-and-answer site, shaped like a real one, as a property graph in Neo4j",
+    "stackexchange": "the public dump of a Stack Exchange site, as a property graph in Neo4j",
+    "bird": "a relational database, its tables made into a property graph in Neo4j",
+    "neo4j": "a graph that stood in Neo4j already, and was left as it was",
+}
 CHANGED = {  # how plan.check's sentences begin -> what has changed
     "inputs.questions": "the questions",
     "inputs.base": "the base model",
@@ -49,6 +57,25 @@ class Report:
         """A figure of the run as SVG inside of the page."""
         return raw((self.folder / "figures" / f"{name}.svg").read_text(encoding="utf-8"))
 
+    def gallery(self) -> str:
+        """Every figure of the run with what it shows in words, what drew it, and both its files."""
+        return "\n".join(map(self._framed, plots.FIGURES))
+
+    def _framed(self, name: str) -> str:
+        function = plots.FIGURES[name][0]
+        summary = (function.__doc__ or "").split("\n")[0]
+        files = []
+        for suffix, kind in ((".svg", "image/svg+xml"), (".png", "image/png")):
+            content = base64.b64encode((self.folder / "figures" / (name + suffix)).read_bytes()).decode()
+            link = f'<a download="{self.run}-{name}{suffix}" href="data:{kind};base64,{content}">{suffix[1:].upper()}</a>'
+            files.append(link)
+        caption = (
+            f"{escape(summary)} {escape(plots.alt(name, self.results))} Drawn by {code(f'lib.plots.{function.__name__}')}. "
+            f"Source: figures/{name}.svg from results.json."
+        )
+        downloads = raw(f'<p class="downloads">{"".join(files)}</p>')
+        return f"::: {{#fig-{name.replace('_', '-')}}}\n\n{self.figure(name)}\n{caption}\n\n:::\n\n{downloads}"
+
     def verdict(self) -> str:
         """The box that the report opens with."""
         found = self.results["verdict"]
@@ -57,6 +84,12 @@ class Report:
             f'<div class="{box}"><p class="word">{html.escape(found["verdict"].capitalize())}</p>'
             f"<p>By the test that was written down before training: {html.escape(found['reason'])}.</p></div>"
         )
+
+    def pages(self) -> str:
+        """Links between the pages of this run."""
+        to = {"Write-up": "", "Transcripts": "-transcripts", "Figures": "-figures"}
+        links = "".join(f'<a href="{self.run}{end}.html">{words}</a>' for words, end in to.items())
+        return raw(f'<nav class="run" aria-label="This run">{links}<a href="{self.run}.html#sec-ledger">Claims</a></nav>')
 
     def alarm(self) -> str:
         """What the page begins with where something that was planned changed after training began; else nothing."""
@@ -234,40 +267,35 @@ class Report:
         ]  # fmt: skip
         return table(["structure", "hops", "questions", "control", "trained", "points"], rows)
 
-    def never_table(self, most: int) -> str:
-        """The first questions that no arm ever had right."""
-        rows = [
-            [one["text"], one["hops"], WORDS[one["outcome"]], one["mistake"] or ""]
-            for one in self.results["never_solved"][:most]
-        ]
-        return table(["question", "hops", "most frequent outcome", "most frequent mistake"], rows)
+    # --- single episodes ---
 
-    def ledger(self) -> str:
-        """What was fixed before training, what was declared as exploratory, and what was chosen later."""
-        strict, greedy, same = (
-            self.main,
-            self.first["greedy"]["trained - control"]["strict"],
-            self.results["equivalence"],
+    @cached_property
+    def tried(self) -> worked.ByQuestion:
+        """The test's sampled episodes, by question."""
+        return worked.by_question(worked.sampled(self.folder))
+
+    @cached_property
+    def again(self) -> worked.ByQuestion:
+        """The worked examples' new recordings, by question; empty where none were made."""
+        return worked.fresh(self.folder)
+
+    def example(self, name: str) -> str:
+        """The worked example of that name, as Markdown."""
+        return worked.example(self.results["examples"][name], self.run, self.tried, self.again)
+
+    @property
+    def again_words(self) -> str:
+        if not self.again:
+            return "No new recordings were made, so the episodes shown are of those that were counted."
+        return (
+            f"Each was then asked {count(self.plan['first_endpoint']['samples'])} times anew under every arm, with draws of "
+            "their own. A rule that looks for the largest change also finds luck, and new draws don't repeat it. Shown is "
+            "the first new recording of control and of trained, whatever it came out as."
         )
-        rows = [
-            ["first endpoint", "planned", f"{points(strict['delta'])} {interval(strict['low'], strict['high'])}"],
-            [
-                "second endpoint, greedy",
-                "planned",
-                f"{points(greedy['delta'])} {interval(greedy['low'], greedy['high'])}",
-            ],
-            [
-                "control equals base",
-                "planned",
-                f"{points(same['delta'])} {interval(same['low'], same['high'])} ({same['confidence']:.0%} interval)",
-            ],
-        ]
-        rows += [
-            [f"prediction: {name}", "planned", _held(one["held"])] for name, one in self.results["predictions"].items()
-        ]
-        rows += [[name, "declared as exploratory", text] for name, text in self.plan["exploratory"].items()]
-        rows.append(["worked examples", "rule fixed before, what it picks afterwards", "no test"])
-        return table(["what", "when it was chosen", "result or aim"], rows)
+
+    def never_table(self) -> str:
+        """The questions that no arm ever had right."""
+        return unsolved.reading_list(self.data, self.run, self.results, self.tried)
 
     def predictions_table(self) -> str:
         rows = [
@@ -283,47 +311,7 @@ class Report:
 
     def sources(self) -> str:
         """Data and programs that a run uses, with their licences."""
-        listed = yaml.safe_load((HERE / "sources.yaml").read_text(encoding="utf-8"))
-        source = self.settings["graph"]["source"]
-        rows = [
-            [f"[{one['name']}]({one['link']})", one["use"], one["licence"]]
-            for one in listed
-            if source in one.get("when", [source])
-        ]
-        return table(["source", "used for", "licence"], rows, escaped=True)
-
-    # --- transcripts ---
-
-    def example(self, name: str) -> str:
-        """A worked example: the question, its counts, and one episode of either arm."""
-        found = self.results["examples"][name]
-        if found is None:
-            return "No question moved that way."
-        hint = f" (hint: {found['hint']})" if found.get("hint") else ""
-        counts = "; ".join(
-            f"{arm}: "
-            + ", ".join(f"{n} {WORDS[outcome]}" for outcome in OUTCOMES if (n := found["counts"][arm].get(outcome)))
-            for arm in ("control", "trained")
-        )
-        kept = self._episodes(found["before"], found["after"])
-        parts = [
-            f"> {escape(found['text'] + hint)}",
-            f"Chosen as: {escape(found['rule'])}. Counts over all samples: {escape(counts)}. Reference query:",
-            f"``` cypher\n{found['query']}\n```",
-            *(self._transcript(kept[found[side]]) for side in ("before", "after") if found[side] in kept),
-        ]
-        return "\n\n".join(parts)
-
-    def _episodes(self, *wanted: str) -> dict[str, episodes.Episode]:
-        names = {identity.split("/")[0] for identity in wanted}
-        files = [self.folder / "evaluate" / f"{name}.jsonl" for name in sorted(names)]
-        return {e.id: e for file in files for e in episodes.read(file) if e.id in wanted}
-
-    def _transcript(self, episode: episodes.Episode) -> str:
-        turns = "".join(_turn(message) for message in episode.messages)
-        scored = f'<div class="turn"><p class="role">scored</p><pre>{html.escape(episode.query or "no query ran")}</pre></div>'
-        summary = f"{arm_words(episode.arm)}: {WORDS.get(episode.outcome, episode.outcome)} ({episode.id})"
-        return raw(f'<details class="transcript"><summary>{html.escape(summary)}</summary>{turns}{scored}</details>')
+        return project.sources(self.settings["graph"]["source"])
 
     # --- time ---
 
@@ -347,8 +335,9 @@ class Report:
         return table(["step", "seconds", "CPU seconds", "peak memory, GiB"], rows)
 
     def time_figure(self) -> str:
-        figure = plots.time_split({one["step"]: one["cpu_seconds"] for one in self.timings})
-        drawing = plots.svg(figure, "Bars of CPU seconds by step.")
+        seconds = {one["step"]: one["cpu_seconds"] for one in self.timings}
+        figure = plots.styled(plots.time_split, seconds)
+        drawing = plots.svg(figure, plots.time_alt(seconds))
         plt.close(figure)
         return raw(drawing)
 
@@ -371,19 +360,69 @@ class Report:
         return found["sampled"]["trained - control"]["strict"] if found else None
 
     @property
-    def planted_words(self) -> str:
-        share, gain = self.planted["share_of_gain"], interval(self.planted["low"], self.planted["high"])
-        if share is None:
-            return f"There was no gain to explain; planted mistakes changed by {points(-self.planted['gain'])} points {gain}."
+    def taught_words(self) -> str:
+        """What the model was taught before practice, and what that means for a gain."""
+        base = self.results["base"]
+        taught = f"{count(base['demonstrations'])} demonstrations of which {percent(base['share_right'])} end right"
+        if not self.kinds:
+            return f"**No mistakes were planted.** Before practice the model was taught from {taught}."
         return (
-            f"**Their removal makes up {share:.0%} of the gain**: {points(self.planted['gain'])} of "
-            f"{points(self.main['delta'])} points {gain}."
+            "**Mistakes had been planted.** In an earlier trial a model taught from clean demonstrations left almost nothing "
+            f"for practice to mend. So this one was first taught from {taught}; the others carry mistakes of named kinds "
+            f"({listed(self.kinds)}). {self.planted_words} That practice removes a fault which was planted would be no "
+            "discovery; it shows that the machinery works."
         )
 
     @property
-    def graph_words(self) -> str:
-        graph = self.results["graph"]
-        return f"{count(graph['nodes'])} nodes and {count(graph['relationships'])} relationships"
+    def planted_words(self) -> str:
+        """How much of a gain the removal of planted mistakes is."""
+        share = self.planted["share_of_gain"]
+        part = f"{points(self.planted['gain'])} points {interval(self.planted['low'], self.planted['high'])}"
+        if share is None:
+            return f"There was no gain to explain; the removal of planted mistakes is worth {part}."
+        if share <= 0:
+            return f"Their removal is no part of the gain of {points(self.main['delta'])} points: {part}."
+        return f"**Their removal makes up {share:.0%} of the gain** of {points(self.main['delta'])} points: {part}."
+
+    @property
+    def world_words(self) -> str:
+        """What the graph was made from, and its size."""
+        graph, source = self.results["graph"], self.settings["graph"]["source"]
+        return f"{WORLDS[source]}, with {count(graph['nodes'])} nodes and {count(graph['relationships'])} relationships"
+
+    @property
+    def local(self) -> bool:
+        """Was everything done on one machine?"""
+        return bool(self.settings["train"]["backend"] == "local")
+
+    @property
+    def cost_words(self) -> str:
+        taken = (
+            f"Practice took {count(int(self.totals['tokens_sampled']))} sampled tokens and "
+            f"{count(int(self.totals['tokens_trained']))} trained tokens over all seeds."
+        )
+        if self.local:
+            return f"Nothing was billed: model, database and training ran on one machine, so there is nothing to meter. {taken}"
+        return f"What the hosted backend billed isn't in this run's files. {taken}"
+
+    @property
+    def seeds_words(self) -> str:
+        number = len(self.plan["seeds"])
+        few = "too few to measure how much trainings differ" if number < FEW_SEEDS else "with the interval over them above"
+        return f"{count(number)} in number: {few}."
+
+    @property
+    def form_words(self) -> str:
+        """How much of a gain is form and how much substance; that there was none, where there was none."""
+        found = self.results["form_and_substance"]
+        if found["gain"] <= 0:
+            return f"The strict rate changed by {points(found['gain'])} points, so there is no gain to take apart."
+        return (
+            f"Of {points(found['gain'])} points at most {points(found['form_at_most'], sign=False)} are form (right values "
+            f"that got into the right shape) and at least {points(found['substance_at_least'], sign=False)} are substance "
+            "(values that had been wrong). These are bounds: an answer that moves from wrong to the wrong shape, while "
+            "another moves on from there, leaves no trace in counts."
+        )
 
     @property
     def hypothesis_words(self) -> str:
@@ -532,10 +571,6 @@ class Report:
         )
 
 
-def arm_words(arm: str) -> str:
-    return arm.replace("trained-", "trained, seed ")
-
-
 def _flat(figures: dict[str, Any], before: str = "") -> list[list[Cell]]:
     """Rows of name and figure from a tree of figures."""
     rows: list[list[Cell]] = []
@@ -570,13 +605,3 @@ def _reached(row: dict[str, Any], key: str) -> str:
 
 def _plain(value: Any) -> str:
     return "/".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _turn(message: dict[str, Any]) -> str:
-    """One message, with all of the model's text escaped; the long system prompt is folded."""
-    content = html.escape(str(message.get("content") or ""))
-    calls = "".join(f"<pre>{html.escape(call)}</pre>" for call in transcript.calls(message))
-    body = f"<pre>{content}</pre>" if content else ""
-    if message["role"] == "system":
-        body = f"<details><summary>prompt and schema</summary>{body}</details>"
-    return f'<div class="turn"><p class="role">{html.escape(message["role"])}</p>{body}{calls}</div>'

@@ -19,6 +19,8 @@ if str(ROOT) not in sys.path:  # so that `python reports/render.py` works as `py
 
 from reports import fallback  # noqa: E402
 
+HERE = ROOT / "reports"
+SITE = ("index", "compare", "methods", "glossary", "sources")
 QUARTO_SECONDS = 900
 
 
@@ -34,6 +36,8 @@ def render(
     program = shutil.which("quarto") if quarto else None
     if program is None:
         return fallback.render(source, out, parameters, metadata)
+    if "tags: [parameters]" not in source.read_text(encoding="utf-8"):
+        parameters = {}  # Quarto refuses some for a page that takes none
     # Quarto writes its output into the current folder, so it runs in the source's own one.
     scratch = source.with_name(out.name)
     command = [program, "render", source.name, "--to", "html", "--no-execute-daemon", "-o", scratch.name]
@@ -48,30 +52,45 @@ def render(
     return out
 
 
+def render_run(run: str, data: Path, folder: Path, quarto: bool = True) -> list[Path]:
+    """The pages of one run: its write-up RUN.html and its figures RUN-figures.html. Raises as `render` does."""
+    parameters: dict[str, object] = {"run": run, "data": str(data.resolve())}
+    titles = {"run": ("", f"Run {run}: does practice on executed queries help?"), "figures": ("-figures", f"Run {run}: figures")}
+    return [
+        render(HERE / f"{name}.qmd", folder.resolve() / f"{run}{end}.html", parameters, {"title": title}, quarto)
+        for name, (end, title) in titles.items()
+    ]
+
+
+def render_site(data: Path, folder: Path, quarto: bool = True) -> list[Path]:
+    """The pages around the runs: the list of runs, their comparison, methods, glossary, sources. Raises as `render` does."""
+    parameters: dict[str, object] = {"data": str(data.resolve())}
+    return [render(HERE / f"{name}.qmd", folder.resolve() / f"{name}.html", parameters, {}, quarto) for name in SITE]
+
+
 def main(arguments: list[str] | None = None) -> None:
-    """Command line: `python -m reports.render --run tiny`."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--run", required=True, help="name of the run: its files lie in DATA/runs/RUN")
-    parser.add_argument(
-        "--data", type=Path, default=ROOT / "data", help="the data folder (default: the project's data/)"
-    )
-    parser.add_argument("--source", type=Path, default=ROOT / "reports" / "run.qmd", help="the report's source")
-    parser.add_argument("--out", type=Path, help="the page to write (default: reports/_site/RUN.html)")
+    """Command line: `python -m reports.render --run tiny` for a run's pages, `--site` for those around the runs."""
+    parser = argparse.ArgumentParser(prog="python -m reports.render", description=__doc__.split("\n\n")[0])
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--run", help="name of the run whose pages to write: its files lie in DATA/runs/RUN")
+    what.add_argument("--site", action="store_true", help="write the pages around the runs: index, compare, methods ...")
+    parser.add_argument("--data", type=Path, default=ROOT / "data", help="the data folder (default: the project's data/)")
+    parser.add_argument("--out", type=Path, default=HERE / "_site", help="the folder to write into (default: reports/_site)")
     parser.add_argument("--fallback", action="store_true", help="don't use Quarto even where it is installed")
     chosen = parser.parse_args(arguments)
-    results = chosen.data / "runs" / chosen.run / "results.json"
-    if not results.exists():
+    results = chosen.data / "runs" / str(chosen.run) / "results.json"
+    if chosen.run and not results.exists():
         parser.exit(
             1, f"{results} isn't there: run `make study` (or the comparison step) for run {chosen.run!r} first\n"
         )
-    out = chosen.out or ROOT / "reports" / "_site" / f"{chosen.run}.html"
-    parameters: dict[str, object] = {"run": chosen.run, "data": str(chosen.data.resolve())}
-    metadata = {"title": f"Run {chosen.run}: does practice on executed queries help?"}
     try:
-        render(chosen.source.resolve(), out.resolve(), parameters, metadata, quarto=not chosen.fallback)
+        if chosen.run:
+            written = render_run(chosen.run, chosen.data, chosen.out, not chosen.fallback)
+        else:
+            written = render_site(chosen.data, chosen.out, not chosen.fallback)
     except fallback.ReportError as problem:
         parser.exit(1, f"{problem}\n")
-    print(out)
+    print(*written, sep="\n")
 
 
 if __name__ == "__main__":
