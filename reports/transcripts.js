@@ -5,7 +5,7 @@
 
 const index = JSON.parse(document.getElementById("index").textContent);
 const folder = `${index.run}-transcripts/`;
-const LISTED = 100; // questions that are listed at first, and more at each press of the button
+const LISTED = 50; // questions that are listed at first, and more at each press of the button
 const REFERENCE_ROWS = 10; // shown of the reference before it is unfolded
 const SIGNS = { s: "●", f: "◐", w: "○", t: "⊘", n: "–", e: "!" }; // of the outcomes, by their letters
 const outcomeOf = Object.fromEntries(Object.entries(index.letters).map(([name, letter]) => [letter, name]));
@@ -128,7 +128,9 @@ const plural = (value, word) => `${number(value)} ${word}${value === 1 ? "" : "s
 // --- filters ---
 
 function options(select, pairs, value) {
-  fill(select, ...pairs.map(([name, words]) => make("option", { value: name, textContent: words })));
+  const key = JSON.stringify(pairs);
+  if (select.pairs !== key) fill(select, ...pairs.map(([name, words]) => make("option", { value: name, textContent: words })));
+  select.pairs = key;
   select.value = value;
 }
 
@@ -164,6 +166,7 @@ function choose(name) {
   if (name === "arm" && value === chosen.beside) changes.beside = chosen.arm;
   if (name === "set") Object.assign(changes, { ...noFilter, text: chosen.text, arm: undefined, beside: undefined, q: "" });
   history.replaceState(null, "", address(changes));
+  listed = LISTED;
   show();
 }
 
@@ -411,6 +414,13 @@ function legend() {
 
 // --- the page ---
 
+/** Opens the page at what the address says; the list then reaches to the question that is read. */
+function open() {
+  read();
+  listed = Math.max(LISTED, fitting().findIndex((one) => one.id === chosen.q) + 10);
+  return show();
+}
+
 function show() {
   read();
   showFilters();
@@ -436,8 +446,8 @@ element("list").addEventListener("keydown", (event) => {
 });
 addEventListener("hashchange", async () => {
   const before = chosen.q;
-  await show();
+  await open();
   if (chosen.q && chosen.q !== before) element("reader").querySelector("h2")?.focus();
   if (!chosen.q && before) element("list").querySelector(`a[href*="q=${CSS.escape(before)}"]`)?.focus();
 });
-show();
+open();

@@ -58,6 +58,7 @@ def write(data: Path, run: str, out: Path) -> int:
     page = Template(parts["html"]).substitute(
         run=run,
         episodes=f"{len(episodes):,}",
+        nav=(HERE / "nav.html").read_text(encoding="utf-8"),
         style=(HERE / "style.css").read_text(encoding="utf-8") + parts["css"],
         index=script_json({**index, "sets": sets}),
         script=parts["js"],
