@@ -13,7 +13,7 @@ UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 PYTHON = $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && command -v $$p && break; done)
 
-.PHONY: help study report validate lab test lint bench lock clean
+.PHONY: help study report publish validate lab test lint bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,8 +25,11 @@ study: .venv/ready ## run the whole study (what hasn't run yet), then print the 
 	@python -m lib.study times
 	@python -m lib.study verdict
 
-report: .venv/ready ## write the report anew from what is there
-	@dvc repro --single-item --force report
+report: .venv/ready ## write those pages anew of which something changed
+	@dvc repro --single-item report transcripts site
+
+publish: .venv/ready ## show what would be published; with CONFIRM=yes push it to the branch gh-pages
+	@python -m reports.publish $(if $(filter yes,$(CONFIRM)),--push) $(if $(TEXTS),--texts $(TEXTS))
 
 .PHONY: check screenshots
 check: .venv/ready ## read the rendered pages in a real browser: errors, links, widths, accessibility

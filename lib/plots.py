@@ -517,7 +517,9 @@ def forest(runs: Sequence[Results]) -> Figure:
         axis.plot([bar, bar], [y - 0.35, y + 0.35], color=INK, linewidth=0.9, linestyle=(0, (3, 2)))
     axis.axvline(0, color=INK, linewidth=0.9)
     axis.set_yticks(range(len(runs)), [results["run"] for results in runs])
-    axis.set(ylim=(len(runs) - 0.5, -0.5), xlabel="trained − control, strict, percentage points (dashed: the run's bar)")
+    axis.set(
+        ylim=(len(runs) - 0.5, -0.5), xlabel="trained − control, strict, percentage points (dashed: the run's bar)"
+    )
     axis.xaxis.set_major_formatter(lambda value, _: points(value).removesuffix(".0"))
     axis.grid(False, axis="y")
     return figure

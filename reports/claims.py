@@ -77,10 +77,10 @@ def _declared(results: Results) -> Iterator[Claim]:
     for name, words in (("any", "any sample of a question right"), ("all", "all samples of a question right")):
         yield Claim(f"trained − control, {words}", ("reach_gain", name), "lib.measures.reach_gain",
                     open_("reach and reliability"))  # fmt: skip
-    key = ("contrasts", plan.FIRST_SET, "sampled", "trained - control", "strict")
+    first: Key = ("contrasts", plan.FIRST_SET, "sampled", "trained - control", "strict")
     for way in ("up", "down", "same"):
         words = {"up": "questions that rose", "down": "questions that fell", "same": "questions that stayed"}[way]
-        yield Claim(words, (*key, way), "lib.measures.difference", open_("structures"), "count")
+        yield Claim(words, (*first, way), "lib.measures.difference", open_("structures"), "count")
     yield Claim("questions that no arm ever had right", ("never_solved",), "lib.mistakes.never_solved",
                 open_("structures"), "count")  # fmt: skip
 
@@ -88,7 +88,7 @@ def _declared(results: Results) -> Iterator[Claim]:
 def _later(results: Results) -> Iterator[Claim]:
     sampled = ("contrasts", plan.FIRST_SET, "sampled")
     for arm in ("base", "control", "trained"):
-        key = ("arms", plan.FIRST_SET, "sampled", arm, "strict", "rate")
+        key: Key = ("arms", plan.FIRST_SET, "sampled", arm, "strict", "rate")
         yield Claim(f"{arm}'s strict rate", key, "lib.measures.summary", unit="percent")
     for score in ("lenient", "lenient_literal"):
         yield Claim(f"trained − control, {score}", (*sampled, "trained - control", score), "lib.measures.contrast")
@@ -120,14 +120,13 @@ def shown(claim: Claim, results: Results) -> tuple[str, str]:
     """A claim's value and interval as text; an empty interval where the file has none."""
     value = at(results, claim.key)
     around = value if isinstance(value, dict) else at(results, claim.key[:-1])
-    ends = (around.get("low"), around.get("high")) if isinstance(around, dict) else (None, None)
+    low, high = (around.get("low"), around.get("high")) if isinstance(around, dict) else (None, None)
     if claim.unit == "points":
         number = value["delta"] if isinstance(value, dict) else value
         dagger = "†" if isinstance(value, dict) and value.get("warnings") else ""
-        return points(number), "" if ends[0] is None else interval(*ends) + dagger
+        return points(number), "" if low is None else interval(low, high) + dagger
     if claim.unit == "percent":
-        bounds = "" if ends[0] is None else f"[{ends[0] * 100:.1f}, {ends[1] * 100:.1f}]"
-        return percent(value), bounds
+        return percent(value), "" if low is None or high is None else f"[{low * 100:.1f}, {high * 100:.1f}]"
     if claim.unit == "count":
         return count(value if isinstance(value, int) else len(value)), ""
     if claim.unit == "p":

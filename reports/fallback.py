@@ -193,7 +193,9 @@ def to_html(source: Source, markdown: str, folder: Path) -> Path:
     command = [pypandoc.get_pandoc_path(), str(document), "-o", str(page), "--standalone", "--to", "html5"]
     command += ["--from", "markdown", "--mathml", "--embed-resources", "--fail-if-warnings"]
     command += ["--template", str(HERE / "page.html"), "--lua-filter", str(HERE / "filter.lua"), "-H", str(style)]
-    command += ["--toc", "--toc-depth=2", "--resource-path", str(source.path.parent), "--wrap=none"]
+    if ((source.head.get("format") or {}).get("html") or {}).get("toc"):
+        command += ["--toc", "--toc-depth=2"]
+    command += ["--resource-path", str(source.path.parent), "--wrap=none"]
     command += ["--columns", "9999"]  # in wider lines than this Pandoc gives a table's columns fixed shares of the page
     before = source.head.get("include-before-body") or []
     for name in [before] if isinstance(before, str) else before:

@@ -67,7 +67,9 @@ class Report:
         files = []
         for suffix, kind in ((".svg", "image/svg+xml"), (".png", "image/png")):
             content = base64.b64encode((self.folder / "figures" / (name + suffix)).read_bytes()).decode()
-            link = f'<a download="{self.run}-{name}{suffix}" href="data:{kind};base64,{content}">{suffix[1:].upper()}</a>'
+            link = (
+                f'<a download="{self.run}-{name}{suffix}" href="data:{kind};base64,{content}">{suffix[1:].upper()}</a>'
+            )
             files.append(link)
         caption = (
             f"{escape(summary)} {escape(plots.alt(name, self.results))} Drawn by {code(f'lib.plots.{function.__name__}')}. "
@@ -89,7 +91,9 @@ class Report:
         """Links between the pages of this run."""
         to = {"Write-up": "", "Transcripts": "-transcripts", "Figures": "-figures"}
         links = "".join(f'<a href="{self.run}{end}.html">{words}</a>' for words, end in to.items())
-        return raw(f'<nav class="run" aria-label="This run">{links}<a href="{self.run}.html#sec-ledger">Claims</a></nav>')
+        return raw(
+            f'<nav class="run" aria-label="This run">{links}<a href="{self.run}.html#sec-ledger">Claims</a></nav>'
+        )
 
     def alarm(self) -> str:
         """What the page begins with where something that was planned changed after training began; else nothing."""
@@ -369,8 +373,8 @@ class Report:
         return (
             "**Mistakes had been planted.** In an earlier trial a model taught from clean demonstrations left almost nothing "
             f"for practice to mend. So this one was first taught from {taught}; the others carry mistakes of named kinds "
-            f"({listed(self.kinds)}). {self.planted_words} That practice removes a fault which was planted would be no "
-            "discovery; it shows that the machinery works."
+            f"({listed(self.kinds)}). {self.planted_words} To unlearn a fault that was planted is no discovery, only "
+            "a sign that the machinery works."
         )
 
     @property
@@ -379,7 +383,7 @@ class Report:
         share = self.planted["share_of_gain"]
         part = f"{points(self.planted['gain'])} points {interval(self.planted['low'], self.planted['high'])}"
         if share is None:
-            return f"There was no gain to explain; the removal of planted mistakes is worth {part}."
+            return f"There was no gain to explain; what became of planted mistakes is worth {part}."
         if share <= 0:
             return f"Their removal is no part of the gain of {points(self.main['delta'])} points: {part}."
         return f"**Their removal makes up {share:.0%} of the gain** of {points(self.main['delta'])} points: {part}."
@@ -408,8 +412,31 @@ class Report:
     @property
     def seeds_words(self) -> str:
         number = len(self.plan["seeds"])
-        few = "too few to measure how much trainings differ" if number < FEW_SEEDS else "with the interval over them above"
+        few = (
+            "too few to measure how much trainings differ"
+            if number < FEW_SEEDS
+            else "with the interval over them above"
+        )
         return f"{count(number)} in number: {few}."
+
+    @property
+    def texts_words(self) -> str:
+        """Whose texts the page shows."""
+        return f"Texts of the graph are {project.listed()['texts'][self.settings['graph']['source']]['whose']}."
+
+    @property
+    def planted_limit(self) -> str:
+        if not self.kinds:
+            return "None were planted in this run's demonstrations."
+        return "See @sec-base: some of what practice could remove was put there."
+
+    @property
+    def over_seeds_words(self) -> str:
+        """How the intervals over trainings are to be taken."""
+        if self.results["seeds"]["low"] is None:
+            return "There is no interval over trainings, since one alone shows nothing of how much they differ."
+        few = len(self.plan["seeds"]) < FEW_SEEDS
+        return "With so few trainings it is wide, and says little but is honest about what was repeated." if few else ""
 
     @property
     def form_words(self) -> str:
@@ -529,9 +556,11 @@ class Report:
         unknown = sum(found["unknown"].values())
         if not found["contrast"]["questions"]:
             return "Of no question are the nodes known in both arms."
+        changed = f"From control to trained the similarity of the nodes changes by {gain(found['contrast'])} points."
+        if not unknown:
+            return f"{changed} It is known for every answer."
         return (
-            f"From control to trained the similarity of the nodes changes by {gain(found['contrast'])} points. For "
-            f"{count(unknown)} answers of all arms it isn't known, since their query or the reference is of another build, "
+            f"{changed} For {count(unknown)} answers of all arms it isn't known, since their query or the reference is of another build, "
             "fails when it is asked for nodes, or matches too many; they are left out."
         )
 

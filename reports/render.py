@@ -55,7 +55,10 @@ def render(
 def render_run(run: str, data: Path, folder: Path, quarto: bool = True) -> list[Path]:
     """The pages of one run: its write-up RUN.html and its figures RUN-figures.html. Raises as `render` does."""
     parameters: dict[str, object] = {"run": run, "data": str(data.resolve())}
-    titles = {"run": ("", f"Run {run}: does practice on executed queries help?"), "figures": ("-figures", f"Run {run}: figures")}
+    titles = {
+        "run": ("", f"Run {run}: does practice on executed queries help?"),
+        "figures": ("-figures", f"Run {run}: figures"),
+    }
     return [
         render(HERE / f"{name}.qmd", folder.resolve() / f"{run}{end}.html", parameters, {"title": title}, quarto)
         for name, (end, title) in titles.items()
@@ -73,9 +76,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m reports.render", description=__doc__.split("\n\n")[0])
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--run", help="name of the run whose pages to write: its files lie in DATA/runs/RUN")
-    what.add_argument("--site", action="store_true", help="write the pages around the runs: index, compare, methods ...")
-    parser.add_argument("--data", type=Path, default=ROOT / "data", help="the data folder (default: the project's data/)")
-    parser.add_argument("--out", type=Path, default=HERE / "_site", help="the folder to write into (default: reports/_site)")
+    what.add_argument(
+        "--site", action="store_true", help="write the pages around the runs: index, compare, methods ..."
+    )
+    parser.add_argument(
+        "--data", type=Path, default=ROOT / "data", help="the data folder (default: the project's data/)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=HERE / "_site", help="the folder to write into (default: reports/_site)"
+    )
     parser.add_argument("--fallback", action="store_true", help="don't use Quarto even where it is installed")
     chosen = parser.parse_args(arguments)
     results = chosen.data / "runs" / str(chosen.run) / "results.json"

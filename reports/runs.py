@@ -69,7 +69,9 @@ class Runs:
         for report in self.found:
             greedy = report.first["greedy"]["trained - control"]["strict"]
             apart = gain(report.transfer) if report.transfer else "–"
-            rows.append([_link(report), gain(report.main), gain(greedy), apart, escape(report.results["verdict"]["verdict"])])
+            rows.append(
+                [_link(report), gain(report.main), gain(greedy), apart, escape(report.results["verdict"]["verdict"])]
+            )
         head = ["run", "gain, strict", "greedy", "held-out structures", "verdict"]
         return table(head, rows, escaped=True)
 
@@ -79,7 +81,14 @@ class Runs:
             parts, reach = report.results["form_and_substance"], report.results["reach_gain"]
             cells = [points(parts["form_at_most"]), points(parts["substance_at_least"]), points(report.planted["gain"])]
             rows.append([_link(report), *cells, gain(reach["all"]), gain(reach["any"])])
-        head = ["run", "form at most", "substance at least", "planted mistakes removed", "all samples right", "any sample right"]
+        head = [
+            "run",
+            "form at most",
+            "substance at least",
+            "planted mistakes removed",
+            "all samples right",
+            "any sample right",
+        ]
         return table(head, rows, escaped=True)
 
     def arms_table(self) -> str:
@@ -110,7 +119,11 @@ class Runs:
     def settings_table(self) -> str:
         flat = [_flat(report.settings) for report in self.found]
         keys = sorted({key for one in flat for key in one if key != "run"})
-        rows = [[code(key), *(escape(one.get(key, "–")) for one in flat)] for key in keys if len({o.get(key) for o in flat}) > 1]
+        rows = [
+            [code(key), *(escape(one.get(key, "–")) for one in flat)]
+            for key in keys
+            if len({o.get(key) for o in flat}) > 1
+        ]
         return table(["setting", *(report.run for report in self.found)], rows, escaped=True)
 
     def paired_section(self) -> str:
@@ -130,7 +143,13 @@ class Runs:
             test = Method(one.plan["first_endpoint"]["confidence"], one.plan["first_endpoint"]["resamples"])
             arms = [Arm.of("trained", _trained(report)) for report in (one, other)]
             found = measures.contrast(arms[0], arms[1], "strict", test)
-            cells = [percent(found["before"]), percent(found["after"]), gain(found), str(found["up"]), str(found["down"])]
+            cells = [
+                percent(found["before"]),
+                percent(found["after"]),
+                gain(found),
+                str(found["up"]),
+                str(found["down"]),
+            ]
             rows.append([f"{_link(other)} − {_link(one)}", *cells])
         return table(["trained arms", "second", "first", "difference", "up", "down"], rows, escaped=True)
 
@@ -172,7 +191,11 @@ def card(report: Report) -> str:
         "plan": f"{report.plan['digest'][:12]}, {planned_on(report.folder / 'plan.json')}",
     }
     listed = "".join(f"<dt>{name}</dt><dd>{html.escape(value)}</dd>" for name, value in facts.items())
-    changed = "" if found["checks"]["plan"]["stands"] else '<p class="changed">Something planned changed after training began.</p>'
+    changed = (
+        ""
+        if found["checks"]["plan"]["stands"]
+        else '<p class="changed">Something planned changed after training began.</p>'
+    )
     ends = interval(one["low"], one["high"])
     name = html.escape(report.run)
     to = f'<a href="{name}.html">Write-up</a> · <a href="{name}-transcripts.html">Transcripts</a> · <a href="{name}-figures.html">Figures</a>'
@@ -229,4 +252,3 @@ def planned_on(file: Path) -> str:
     except (OSError, subprocess.CalledProcessError):
         said = []
     return f"committed {said[0]}" if said else "not committed"
-

@@ -16,7 +16,9 @@ from lib.plots import WORDS
 from reports.markdown import code, count, escape, listed, percent, table
 from reports.worked import sampled
 
-NAMES = re.compile(r"(?<=[:.])[A-Za-z_]\w*|\b(?:DISTINCT|ORDER BY|LIMIT|OPTIONAL|EXISTS|count|sum|avg|min|max|collect)\b")
+NAMES = re.compile(
+    r"(?<=[:.])[A-Za-z_]\w*|\b(?:DISTINCT|ORDER BY|LIMIT|OPTIONAL|EXISTS|count|sum|avg|min|max|collect)\b"
+)
 MOST = 3  # names that are shown
 
 

@@ -85,7 +85,9 @@ def _said(counts: Mapping[str, int]) -> str:
 
 def _transcript(episode: Episode) -> str:
     turns = "".join(_turn(message) for message in episode.messages)
-    scored = f'<div class="turn"><p class="role">scored</p><pre>{html.escape(episode.query or "no query ran")}</pre></div>'
+    scored = (
+        f'<div class="turn"><p class="role">scored</p><pre>{html.escape(episode.query or "no query ran")}</pre></div>'
+    )
     when = "asked anew" if "/fresh/" in episode.id else "in the test"
     summary = f"{arm_words(episode.arm)}, {when}: {WORDS.get(episode.outcome, episode.outcome)} ({episode.id})"
     return raw(f'<details class="transcript"><summary>{html.escape(summary)}</summary>{turns}{scored}</details>')

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from lib import fingerprints
+from reports import fallback
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
@@ -51,7 +52,9 @@ def code_of(stage: dict) -> str:
     if words[2] == "lib.notebook":
         notebook = json.loads((ROOT / words[3]).read_text())
         return "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
-    return f"import {words[2]}" + (", reports.parts" if words[2] == "reports.render" else "")
+    pages = [line for line in stage["deps"] if line.endswith(".qmd")]
+    cells = [cell.code for page in pages for cell in fallback.parse(ROOT / page, {}).cells]
+    return "\n".join([f"import {words[2]}", *cells])
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -62,6 +65,8 @@ def test_a_stage_depends_on_the_code_that_it_runs(name: str):
         needed |= {"lib/graph/watchdog.py", "lib/graph/jars.sha256"}
     if "lib/fingerprints.py" in needed:
         needed |= {*fingerprints.SCORER, *fingerprints.PROMPT, fingerprints.LOCK, fingerprints.DATABASE}
+    if "lib/plots.py" in needed:
+        needed |= {"lib/plots.mplstyle"}
     if "lib/graph/mapping.py" in needed:
         needed |= {"lib/graph/mappings/community.yaml"}
     if "lib/questions/human_answers.py" in needed:
