@@ -6,11 +6,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+Scheme = Literal["light", "dark"]
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 MISSING = f"no browser on PATH ({', '.join(NAMES)}): install Chromium (apt install chromium)"
 WIDE, NARROW, HEIGHT = 1280, 380, 900  # pixels
@@ -40,12 +41,9 @@ def running() -> Iterator[Browser]:
 
 @contextmanager
 def page(
-    browser: Browser, width: int = WIDE, scheme: str = "light", height: int = HEIGHT
+    browser: Browser, width: int = WIDE, scheme: Scheme = "light", height: int = HEIGHT
 ) -> Iterator[tuple[Page, list[str]]]:
-    """(a page, what goes wrong on it): errors, and requests for anything but files, which are stopped.
-
-    scheme: light or dark.
-    """
+    """(a page, what goes wrong on it): errors, and requests for anything but files, which are stopped."""
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     opened, problems = context.new_page(), []
 
