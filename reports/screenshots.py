@@ -13,7 +13,7 @@ SHOTS: dict[str, tuple[str, str, browser.Scheme]] = {  # picture -> page, place 
     "page_run": ("{run}.html", "", "light"),
     "page_transcripts": ("{run}-transcripts.html", "change=better&set=held_out_instances", "dark"),
 }
-WIDTH, HEIGHT = 1100, 760  # pixels
+WIDTH, HEIGHT = 1100, 800  # pixels
 
 
 def take(site: Path, run: str, out: Path) -> list[Path]:
@@ -29,6 +29,7 @@ def take(site: Path, run: str, out: Path) -> list[Path]:
                 if place:
                     shown.click("#list li:first-child a")
                     shown.wait_for_selector("#reader h2")
+                    shown.evaluate("document.getElementById('reader').scrollIntoView()")
                 taken.append(out / f"{name}.png")
                 shown.screenshot(path=taken[-1])
     return taken
