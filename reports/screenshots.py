@@ -13,7 +13,7 @@ SHOTS: dict[str, tuple[str, str, browser.Scheme]] = {  # picture -> page, place 
     "page_run": ("{run}.html", "", "light"),
     "page_transcripts": ("{run}-transcripts.html", "change=better&set=held_out_instances", "dark"),
 }
-WIDTH, HEIGHT = 1100, 800  # pixels
+WIDTH, HEIGHT = 1360, 900  # pixels
 
 
 def take(site: Path, run: str, out: Path) -> list[Path]:
