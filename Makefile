@@ -13,10 +13,11 @@ UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 PYTHON = $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && command -v $$p && break; done)
 
-.PHONY: help study report publish validate lab test lint bench lock clean
+.PHONY: help study report publish validate structures lab test lint bench lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s
+", $$1, $$2 }' $(MAKEFILE_LIST)
 
 study: .venv/ready ## run the whole study (what hasn't run yet), then print the verdict and the report's path
 	@python -m lib.study settings
@@ -41,6 +42,9 @@ screenshots: .venv/ready ## the README's pictures of the main pages, from report
 validate: .venv/ready ## the path from question to score: an oracle must get 1.0, a silent agent 0.0
 	@python -m lib.evaluate validate
 
+structures: .venv/ready ## the experiment on the number of structures taught: see experiments/structures
+	@dvc repro experiments/structures/dvc.yaml
+
 lab: .venv/ready ## open the notebooks
 	@jupyter lab notebooks
 
@@ -60,7 +64,7 @@ lock: | $(UV) ## pin what pyproject.toml asks for
 		pyproject.toml --output-file requirements.lock
 
 clean: ## remove everything that `make study` made but the environment; data/raw stays
-	rm -rf data/graph data/questions data/human data/notebooks data/runs data/work data/timings data/neo4j reports/_site .dvc/cache .dvc/tmp
+	rm -rf data/graph data/questions data/human data/structures data/notebooks data/runs data/work data/timings data/neo4j reports/_site .dvc/cache .dvc/tmp
 
 .venv/ready: requirements.lock | $(UV)
 	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 on PATH: install one of them" >&2; exit 1; }

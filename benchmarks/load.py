@@ -91,8 +91,7 @@ def served(what: str, home: Path, data: Path, folder: Path, then: Callable[[str]
 def written(uri: str, folder: Path) -> None:
     """Nodes and relationships over Bolt, into a database that has the constraints by which it finds their ends."""
     with session(uri) as opened:
-        for statement in load._constraints(mapping.community()):
-            opened.run(statement).consume()
+        load._together(opened, load._constraints(mapping.community()))
         load._write(opened, folder)
 
 

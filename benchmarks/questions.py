@@ -31,7 +31,7 @@ from lib.questions.generate import generate
 from lib.questions.supply import SPLITS, Line
 from lib.questions.verify import MOST_ROWS, settled
 
-TRAINING = {"training": 300, "training_structures": 135}
+TRAINING = {"training": {"questions": 300, "structures": 135}}
 
 
 def made(uri: str, folder: Path, out: Path, most: int) -> tuple[dict[str, Any], float]:

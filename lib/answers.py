@@ -4,7 +4,8 @@
 - `.json`: BIRD's predictions, {"0": "SELECT ...\\t----- bird -----\\tdb_id"}; or its questions (dev.json), or Spider's,
   a list of objects with `SQL` or `query`, and `db_id`. An answer's id is its number, from 0.
 - any other ending: Spider's and BIRD's lines, one query each, in a file of reference queries followed by a tab and the
-  database's name. An answer's id is the number of its line, from 0.
+  database's name. An answer's id is the number of its line, from 0. Predictions may have the names, too: what follows a
+  line's last tab is one if that holds for each line, else a part of the query.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,9 @@ class Answer:
     ordered: bool = False
 
 
-def read(path: Path, asked: Container[str] = ()) -> dict[str, Answer]:
-    """The answers of a file by id, in its order. asked: ids that a blank line at the end of the file is no answer to.
+def read(path: Path, asked: Mapping[str, Answer] | None = None) -> dict[str, Answer]:
+    """The answers of a file by id, in its order. asked: the references, if it is a file of predictions; they say whether
+    a blank line at its end is an answer, and which databases there are.
 
     Raises ValueError naming the file, the line or entry, and what it should be; OSError for a file that can't be read.
     """
@@ -113,13 +115,23 @@ def _bird(where: str, value: Any) -> Answer:
     return Answer(where, query=query if mark else value, database=database.strip() if mark else None)
 
 
-def _lines(path: Path, text: str, asked: Container[str]) -> Iterator[tuple[str, Answer]]:
+def _lines(path: Path, text: str, asked: Mapping[str, Answer] | None) -> Iterator[tuple[str, Answer]]:
     lines = text.split("\n")
-    while lines and not lines[-1].strip() and str(len(lines) - 1) not in asked:
+    while lines and not lines[-1].strip() and str(len(lines) - 1) not in (asked or {}):
         lines.pop()
+    named = asked is None or _all_named(lines, {answer.database for answer in asked.values()})
     for number, line in enumerate(lines):
-        query, _, database = line.strip("\r\n").rpartition("\t") if "\t" in line.strip() else (line, "", "")
-        yield (
-            str(number),
-            Answer(f"{path}, line {number + 1}", query=query.strip() or None, database=database.strip() or None),
-        )
+        query, database = _split(line) if named else (line, None)
+        yield str(number), Answer(f"{path}, line {number + 1}", query=query.strip() or None, database=database)
+
+
+def _all_named(lines: list[str], databases: set[str | None]) -> bool:
+    tails = [_split(line)[1] or "" for line in lines if line.strip()]
+    known = databases - {None}
+    return all(tail in known if known else tail.isidentifier() for tail in tails)
+
+
+def _split(line: str) -> tuple[str, str | None]:
+    """(query, database); a line that has no tab but at its ends is all query."""
+    query, _, database = line.strip("\r\n").rpartition("\t") if "\t" in line.strip() else (line, "", "")
+    return query, database.strip() or None

@@ -24,11 +24,13 @@ Labels = Sequence[Any] | NDArray[Any]  # one per question
 
 FINEST_STEP = 240  # differences are looked for in multiples of 1, 1/2, ... 1/240: pools of samples up to that many
 LONGEST = 1 << 22  # points of a distribution that is computed exactly
+ADDITIONS = 1 << 28  # of chances, for a test that is computed exactly
 CHUNK = 1 << 22  # draws held in memory at once
 FEW_CHANGES = 20  # questions; below, the percentile interval covers less than it says
 FEW_CLUSTERS = 20
 FEW_SEEDS = 3
 SUREST = 1 - 1e-6  # a confidence; beyond it the tails are of the size of rounding in the transform
+LEAST_P = 1e-300  # that floats hold; a p below it is given as this, for none is zero
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ def paired(
 
     a, b: scores of the two arms on the same questions in the same order; their numbers of samples may differ.
     clusters: a label per question; whole clusters are drawn, and a draw's mean is over the questions in it.
-    resamples, seed: used only where the distribution can't be computed. Same arguments, same result.
+    resamples, seed: used only where the distribution can't be computed. Same arguments, same result; exchanging the arms
+    gives the same interval with the other sign.
     widened: take the percentiles further out, by as much as the plain ones are too narrow with n units (Hesterberg 2015,
     "expanded percentile"): at the normal tail of sqrt(n / (n - 1)) * t, with Student's t for n - 1 degrees of freedom, or
     fewer where few units make up most of the spread. It matters with few clusters and with few questions that change.
@@ -133,14 +136,15 @@ def _bootstrap(
     sums, sizes, scale = _units(values, clusters)
     few = clusters is not None and len(sums) < FEW_CLUSTERS
     warnings = (f"only {_counted(len(sums), 'cluster')}",) if few else ()
-    centre, tail = float(sums.sum()) / (scale or 1) / len(values), _tail(confidence, sums, sizes, widened)
+    centre, tail = math.fsum(sums) / (scale or 1) / len(values), _tail(confidence, sums, sizes, widened)
     if scale and sizes.min() == sizes.max() and len(sums) * np.ptp(sums) < LONGEST:
         low, high = (end / scale / len(values) for end in _exact_ends(sums, tail))
         return Interval(centre, low, high, confidence, "exact", len(sums), warnings)
     if resamples * (1 - confidence) < 2:
         raise ValueError(f"resamples is {resamples}: too few for an interval at {confidence}, 10,000 are usual")
-    low, high = np.quantile(_resampled(sums, sizes, resamples, seed) / (scale or 1), [tail, 1 - tail])
-    return Interval(centre, float(low), float(high), confidence, "resampled", len(sums), warnings)
+    means = _resampled(sums, sizes, resamples, seed) / (scale or 1)
+    low, high = float(np.quantile(means, tail)), -float(np.quantile(-means, tail))
+    return Interval(centre, low, high, confidence, "resampled", len(sums), warnings)
 
 
 def _confident(confidence: float) -> None:
@@ -155,8 +159,10 @@ def _tail(confidence: float, sums: NDArray[Any], sizes: NDArray[np.int64], widen
     relative variance (k - 3) / n + 2 / (n - 1). Clusters of unequal sizes count as n = sum(sizes)**2 / sum(sizes**2) (Kish
     1965).
     """
-    apart = sums - sizes * (sums.sum() / sizes.sum())
-    if not widened or not np.abs(apart).max() > 1e-9:
+    apart = np.sort(
+        np.abs(sums - sizes * (math.fsum(sums) / sizes.sum()))
+    )  # sorted: added alike if the arms are exchanged
+    if not widened or not apart[-1] > 1e-9:
         return (1 - confidence) / 2
     n = float(sizes.sum()) ** 2 / float((sizes**2).sum())
     kurtosis = float(np.mean(apart**4) / np.mean(apart**2) ** 2)
@@ -221,7 +227,19 @@ def _exact_ends(points: NDArray[Any], tail: float) -> tuple[int, int]:
 
 
 def _resampled(sums: NDArray, sizes: NDArray[np.int64], resamples: int, seed: int) -> NDArray[np.float64]:
-    """Means over questions of `resamples` draws of len(sums) clusters with replacement."""
+    """Means over questions of `resamples` draws of len(sums) clusters with replacement.
+
+    Half of them are drawn as if the arms were exchanged, by the same choices, so that no end depends on which arm is
+    called the first.
+    """
+    other = np.lexsort((sizes, -sums))
+    here, there = (
+        _drawn(*units, (resamples + 1) // 2, seed) for units in ((sums, sizes), (-sums[other], sizes[other]))
+    )
+    return np.concatenate([here, -there])
+
+
+def _drawn(sums: NDArray, sizes: NDArray[np.int64], resamples: int, seed: int) -> NDArray[np.float64]:
     random, n = np.random.default_rng(seed), len(sums)
     means = []
     for start in range(0, resamples, rows := max(1, CHUNK // n)):
@@ -306,32 +324,40 @@ def sign_flip(
     cluster's) change could as well have the other sign; p is the share of all choices of signs whose sum is as far from
     zero as the one found.
 
-    A check beside the interval that rests on other grounds. Computed exactly for changes on a lattice, where the sum's
-    distribution has the transform prod(cos(f * change)); else by `resamples` choices of signs, the found one counted in
-    (Phipson and Smyth 2010). Arguments and errors as in `paired`.
+    A check beside the interval that rests on other grounds. Computed exactly for changes on a lattice; else by `resamples`
+    choices of signs, the found one counted in (Phipson and Smyth 2010). Arguments and errors as in `paired`.
     """
     before, after = _per_question(a, "a"), _per_question(b, "b")
     if len(before) != len(after):
         raise ValueError(f"a has {len(before)} questions, b has {len(after)}: pass the ones that both arms answered")
     sums, _, scale = _units(after - before, clusters)
     sums = sums[np.abs(sums) > 1e-9]
-    found = abs(sums.sum())
+    found, sizes = abs(math.fsum(sums)), np.sort(np.abs(sums))
     if not len(sums):
         return SignFlip(1.0, "exact", 0)
-    sizes, counts = np.unique(np.abs(sums), return_counts=True)
-    if scale and (size := 2 * int(sizes @ counts) + 1) * len(sizes) < 8 * LONGEST:
-        frequency = 2 * np.pi * np.arange(size // 2 + 1) / size
-        transform = np.ones(len(frequency))
-        for step, count in zip(sizes, counts, strict=True):
-            transform *= np.cos(frequency * step) ** count
-        below = np.fft.irfft(transform, size)[: int(found)]  # at sums 0, 1, ... found - 1; the same on the other side
-        p = 1 - (2 * below.sum() - below[0]) if found else 1.0
-        return SignFlip(float(np.clip(p, 2.0 ** (1 - len(sums)), 1)), "exact", len(sums))
+    if scale and len(sizes) * int(sizes.sum()) < ADDITIONS:
+        return SignFlip(_flipped_as_far(sizes, int(found)), "exact", len(sums))
     random, as_far = np.random.default_rng(seed), 0
     for start in range(0, resamples, rows := max(1, CHUNK // len(sums))):
         signs = random.integers(0, 2, size=(min(rows, resamples - start), len(sums))) * 2 - 1
-        as_far += int(np.sum(np.abs(signs @ sums) >= found - 1e-9))
+        as_far += int(np.sum(np.abs(signs @ sizes) >= found - 1e-9))
     return SignFlip((1 + as_far) / (1 + resamples), "resampled", len(sums))
+
+
+def _flipped_as_far(sizes: NDArray[np.int64], found: int) -> float:
+    """Chance that whole numbers of these sizes with signs by lot add up to `found` or more, or to -found or less.
+
+    Chances of the sum of those that are positive, one number after the other. Only sums of positive terms: a difference
+    from one, as a Fourier transform would give it, is lost in rounding where p is small.
+    """
+    if found == 0:
+        return 1.0
+    chances = np.ones(1)
+    for size in map(int, sizes):
+        without, with_it = (np.pad(chances, gap) for gap in ((0, size), (size, 0)))
+        chances = (without + with_it) / 2
+    # positive ones that add up to x make the whole 2 * x - sum(sizes); as far on the other side is as likely
+    return min(max(2 * float(chances[: (int(sizes.sum()) - found) // 2 + 1].sum()), LEAST_P), 1.0)
 
 
 @dataclass(frozen=True)
@@ -384,20 +410,20 @@ def mcnemar(a: ArrayLike, b: ArrayLike) -> McNemar:
     return McNemar(up, down, float(stats.binomtest(up, up + down).pvalue) if up + down else 1.0)
 
 
-def pass_at_k(n: ArrayLike, right: ArrayLike, k: int) -> Any:
+def pass_at_k(n: ArrayLike, right: ArrayLike, k: float) -> Any:
     """Chance that any of k samples is right, unbiased from `right` of n samples: 1 - C(n - right, k) / C(n, k)
     (Chen et al. 2021).
 
-    Arrays give arrays; `mean` and `paired` of them give intervals. Raises ValueError unless all are whole numbers with
-    0 <= right <= n and 1 <= k <= n.
+    Arrays give arrays; `mean` and `paired` of them give intervals. Raises ValueError unless all are whole numbers (of any
+    type) with 0 <= right <= n and 1 <= k <= n.
     """
-    n, right = _samples(n, right, k)
+    n, right, k = _samples(n, right, k)
     return 1 - _all_among(n - right, n, k)
 
 
-def pass_hat_k(n: ArrayLike, right: ArrayLike, k: int) -> Any:
+def pass_hat_k(n: ArrayLike, right: ArrayLike, k: float) -> Any:
     """pass^k, the chance that all of k samples are right: C(right, k) / C(n, k) (Yao et al. 2024); as `pass_at_k`."""
-    n, right = _samples(n, right, k)
+    n, right, k = _samples(n, right, k)
     return _all_among(right, n, k)
 
 
@@ -409,12 +435,12 @@ def _all_among(chosen: NDArray, n: NDArray, k: int) -> Any:
     return chance
 
 
-def _samples(n: ArrayLike, right: ArrayLike, k: int) -> tuple[NDArray, NDArray]:
+def _samples(n: ArrayLike, right: ArrayLike, k: float) -> tuple[NDArray, NDArray, int]:
     n, right = np.asarray(n), np.asarray(right)
     whole = all(np.all(np.equal(np.mod(x, 1), 0)) for x in (n, right, k))
     if not whole or k < 1 or np.any(n < k) or np.any(right > n) or np.any(right < 0):
         raise ValueError(f"k is {k}, n {n}, right {right}: need whole numbers, 1 <= k <= n and 0 <= right <= n")
-    return n, right
+    return n, right, int(k)
 
 
 # --- What a gain is made of

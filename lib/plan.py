@@ -23,7 +23,6 @@ from lib.settings import HUMAN, ROOT, SETS, Settings, SettingsError, load
 FIRST_SET, APART_SET = SETS
 FIRST_TEST = {"set": FIRST_SET, "score": "strict", "decode": "sampled", "contrast": ["control", "trained"]}
 SECOND_TEST = {**FIRST_TEST, "decode": "greedy"}
-QUESTION_FILES = ("train", "dev", *SETS, "demonstrations")
 FAULTY_MOST = 0.02  # share of episodes lost to faults outside the model, above which no success is claimed
 
 METHOD = (
@@ -245,7 +244,10 @@ def make(settings: Settings) -> dict[str, Any]:
         "seeds": list(settings.train.seeds),
         "settings": _plain(settings),
         "inputs": {
-            "questions": {name: _sha256(settings, settings.questions_dir / f"{name}.jsonl") for name in QUESTION_FILES},
+            "questions": {
+                name: _sha256(settings, settings.questions_dir / f"{name}.jsonl")
+                for name in (settings.practised, "dev", *SETS, "demonstrations")
+            },
             "base": _folder_sha256(settings, settings.base_dir),
             **_fingerprints(settings),
         },

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from lib import values
 from lib.pairing import best_pairing, in_common, perfect_pairing
-from lib.values import Column, Table
+from lib.values import Column, Row, Table
 
 
 class Score(NamedTuple):
@@ -58,46 +58,54 @@ PRESETS = {
 def score(got: Table | None, want: Table, preset: str | Preset = "graph", ordered: bool = False) -> Score:
     """Compare returned rows with reference rows.
 
-    got, want: sequences of rows; a row is a sequence of values, or a mapping (its values in its order). None for `got`
-    says that there is no result, which equals nothing, not even an empty one.
+    got, want: whatever gives rows when it is gone through (`lib.values.rows`); a row is a sequence of values, or a mapping
+    (its values in its order). None for `got` says that there is no result, which equals nothing, not even an empty one.
     ordered: the order of rows counts for strict and lenient (but not where the preset takes results as sets).
     Raises ValueError for an unknown preset; no value and no shape of table raises.
 
-    Flagged are an empty reference, ragged rows, values nested too deeply, and tables whose columns are so alike that
-    the search for their pairing reached its bound (strict and lenient are then False if not proved, f1 a lower bound).
+    Flagged are an empty reference; rows that differ in length (then no columns are paired: a row is one value); values
+    nested too deeply and what no rule covers (nothing is right then); and tables whose columns are so alike that the
+    search for their pairing reached its bound (strict and lenient are then False if not proved, f1 a lower bound).
     """
     rules = PRESETS.get(preset) if isinstance(preset, str) else preset
     if rules is None:
         raise ValueError(f"unknown preset {preset!r}: choose one of {', '.join(PRESETS)}")
-    if got is None:
-        return Score(False, False, False, 0.0, 0.0, 0, "" if len(want) else "empty reference")
     try:
-        return _score(got, want, rules, ordered and not rules.sets)
+        reference = values.rows(want)
+        if got is None:
+            return _nothing("" if reference else "empty reference")
+        return _score(values.rows(got), reference, rules, ordered and not rules.sets)
+    except values.Incomparable as e:
+        return _nothing(f"not to be compared: {e}")
     except RecursionError:
-        return Score(False, False, False, 0.0, 0.0, 0, "values nested too deeply to compare")
+        return _nothing("values nested too deeply to compare")
 
 
 def digest(rows: Table) -> str:
     """SHA-256 of a result as a multiset of rows: the order of rows doesn't matter, that of columns does.
 
-    Floats count to 12 significant digits, so that noise in the last ones doesn't make it another result.
+    Floats count to 12 significant digits, so that noise in the last ones doesn't make it another result. Raises ValueError
+    for what no rule of `lib.values` covers, RecursionError for values nested too deeply.
     """
-    columns, _ = values.columns(rows)
+    table = values.rows(rows)
+    columns = values.columns(table, whole_rows=values.ragged(table))
     lines = sorted(values.printed(row) for row in zip(*columns, strict=True))
-    return hashlib.sha256("\n".join([str(len(rows)), *lines]).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256("\n".join([str(len(table)), *lines]).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _score(got: Table, want: Table, rules: Preset, ordered: bool) -> Score:
-    flags = [] if len(want) else ["empty reference"]
-    ours, ragged = values.columns(got, rules.plain, rules.date_is_midnight)
-    theirs, reference_ragged = values.columns(want, rules.plain, rules.date_is_midnight)
-    if ragged or reference_ragged:
+def _nothing(flagged: str) -> Score:
+    return Score(False, False, False, 0.0, 0.0, 0, flagged)
+
+
+def _score(got: list[Row], want: list[Row], rules: Preset, ordered: bool) -> Score:
+    flags = [] if want else ["empty reference"]
+    if ragged := values.ragged(got) or values.ragged(want):
         flags.append("ragged rows")
-    if not rules.plain:
-        ours, theirs = values.forgive_noise(ours, theirs)
+    raw_ours, raw_theirs = (values.columns(rows, ragged, rules.plain, rules.date_is_midnight) for rows in (got, want))
+    ours, theirs = _forgiven(raw_ours, raw_theirs, rules)
     returned, reference = _multiset(ours, len(got), rules), _multiset(theirs, len(want), rules)
     size, wanted = returned.total(), reference.total()
-    extra = len(ours) - len(theirs) if len(want) else 0
+    extra = max(len(ours) - len(theirs), 0) if want else 0
     same_width = len(ours) == len(theirs)
 
     overlap, proved = in_common(returned, reference), True  # with the columns as they stand
@@ -108,16 +116,38 @@ def _score(got: Table, want: Table, rules: Preset, ordered: bool) -> Score:
 
     lenient = strict
     if ordered:
-        vectors, reference_vectors = Counter(map(tuple, ours)), Counter(map(tuple, theirs))
-        strict = strict and vectors == reference_vectors
-        lenient = size == wanted and reference_vectors <= vectors
-    elif not strict and size == wanted and (extra > 0 or (rules.positional and same_width)):
-        lenient, lenient_proved = perfect_pairing(returned, reference)
+        strict = strict and Counter(map(tuple, ours)) == Counter(map(tuple, theirs))
+    if size == wanted and not strict and (extra or (same_width and (ordered or rules.positional))):
+        lenient, lenient_proved = _is_within(raw_ours, raw_theirs, len(want), rules, ordered)
         proved = proved and lenient_proved
     literal = lenient or (size == wanted and set().union(*theirs) <= set().union(*ours))
     if not proved:
         flags.append("columns too alike to try every pairing")
-    return Score(strict, lenient, literal, f1, 1.0 if strict else min(f1, 0.99), max(extra, 0), "; ".join(flags))
+    return Score(strict, lenient, literal, f1, 1.0 if strict else min(f1, 0.99), extra, "; ".join(flags))
+
+
+def _is_within(ours: list[Column], theirs: list[Column], rows: int, rules: Preset, ordered: bool) -> tuple[bool, bool]:
+    """(whether some choice of our columns gives exactly their rows, whether that is proved), for equally many rows.
+
+    Columns that can't stand for any of theirs are left out one after the other, so that the numbers in them bring no two
+    others together.
+    """
+    left, dropped = ours, True
+    while dropped:
+        found, wanted = _forgiven(left, theirs, rules)
+        contents = set(map(frozenset, wanted))
+        kept = [i for i, column in enumerate(found) if frozenset(column) in contents]
+        dropped = len(kept) < len(left)
+        left = [left[i] for i in kept]
+    if len(left) < len(theirs):
+        return False, True
+    if ordered:
+        return Counter(map(tuple, wanted)) <= Counter(map(tuple, found)), True
+    return perfect_pairing(_multiset(found, rows, rules), _multiset(wanted, rows, rules))
+
+
+def _forgiven(ours: list[Column], theirs: list[Column], rules: Preset) -> tuple[list[Column], list[Column]]:
+    return (ours, theirs) if rules.plain else values.forgive_noise(ours, theirs)
 
 
 def _multiset(columns: Sequence[Column], rows: int, rules: Preset) -> Counter[tuple]:

@@ -32,7 +32,8 @@ Files, by their ending (a question has the same id in both):
            of the rows counts) may be there. The study's own questions, data/questions/*.jsonl, are such files; the study
            scores their rows in any order.
   .json    BIRD's predictions {"0": "SELECT ...\\t----- bird -----\\tdb_id"}, or BIRD's or Spider's questions (dev.json)
-  others   a query a line (Spider), in GOLD followed by a tab and the database's name (BIRD, Spider)
+  others   a query a line (Spider), in GOLD followed by a tab and the database's name (BIRD, Spider); in PRED, too, if
+           each line has one, else a tab is part of its query
 
 Examples:
   python -m lib.reward gold.jsonl mine.jsonl
@@ -209,12 +210,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DatabaseFault as e:
         print(f"error: {e}; nothing is scored, since this is no model's mistake", file=sys.stderr)
         return DATABASE_GONE
-    print("" if options.items else printed, end="")
-    print(json.dumps({"total": totals(lines)}))
+    _print(("" if options.items else printed) + json.dumps({"total": totals(lines)}) + "\n")
     for line in lines:
         if line["gold_error"] is not None:
             print(f"left out: {found[line['id']][0].where}: {line['gold_error']}", file=sys.stderr)
     return SOME_LEFT_OUT if any(line["gold_error"] is not None for line in lines) else SCORED
+
+
+def _print(text: str) -> None:
+    try:
+        print(text, end="", flush=True)
+    except BrokenPipeError:  # whoever reads has seen enough (`| head`); Python would try again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

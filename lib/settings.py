@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
+import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,13 +36,21 @@ class Graph:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Training:
+    questions: int = _number(least=1)
+    structures: int = _number(least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Questions:
+    structures: Literal["small", "all"]
     seed: int = _number(least=0)
     train: int = _number(least=1)
     dev: int = _number(least=1)
     held_out_instances: int = _number(least=1)
     held_out_structures: int = _number(least=1)
     demonstrations: int = _number(least=1)
+    training: Training | None  # what is practised, drawn from train; None: all of train
 
 
 SETS = ("held_out_instances", "held_out_structures")  # the test's questions: those of the claim, and those apart
@@ -152,6 +161,11 @@ class Settings:
         return self.data / "questions"
 
     @property
+    def practised(self) -> str:
+        """The file of questions, without its suffix, that training practises."""
+        return "training" if self.questions.training else "train"
+
+    @property
     def human_dir(self) -> Path:
         return self.data / HUMAN
 
@@ -217,6 +231,10 @@ def _section(kind: type, given: Any, prefix: str) -> Any:
 
 
 def _value(kind: Any, given: Any, about: dataclasses.Field, key: str) -> Any:
+    if typing.get_origin(kind) is types.UnionType:  # a section or nothing
+        if given is None:
+            return None
+        kind = typing.get_args(kind)[0]
     if dataclasses.is_dataclass(kind):
         return _section(typing.cast(type, kind), given, key + ".")
     if typing.get_origin(kind) is tuple:
@@ -267,6 +285,8 @@ def _check_together(settings: Settings) -> None:
         raise SettingsError(f"run = {settings.run!r} names a folder; use small letters, digits, '.', '_' and '-'")
     if (needed := PATHS.get(settings.graph.source)) and not settings.graph.path:
         raise SettingsError(f"graph.path = '' must name {needed} that source {settings.graph.source} reads")
+    if (training := settings.questions.training) is not None:
+        _check_training(training, settings)
     if settings.human.questions and Path(settings.human.questions).suffix not in (".json", ".jsonl"):
         raise SettingsError(
             f"human.questions = {settings.human.questions!r} must be BIRD's .json file or a .jsonl file of your own; empty "
@@ -285,4 +305,23 @@ def _check_together(settings: Settings) -> None:
         raise SettingsError(
             f"agent.max_trajectory_tokens = {settings.agent.max_trajectory_tokens} must be at most "
             f"model.context = {settings.model.context}, or the model can't read its own episode"
+        )
+
+
+def _check_training(training: Training, settings: Settings) -> None:
+    if settings.questions.structures != "all":
+        raise SettingsError(
+            f"questions.training = {dataclasses.asdict(training)} draws from the large set: set questions.structures to "
+            f"all, or questions.training to null (questions.structures is {settings.questions.structures})"
+        )
+    if training.structures > training.questions:
+        raise SettingsError(
+            f"questions.training.structures = {training.structures} must be at most questions.training.questions = "
+            f"{training.questions}, since each structure is asked about once or more"
+        )
+    needed = settings.train.updates * settings.train.groups
+    if training.questions < needed:
+        raise SettingsError(
+            f"questions.training.questions = {training.questions} must be at least train.updates x train.groups = {needed}, "
+            "so that no question is practised twice"
         )

@@ -59,10 +59,14 @@ def difference(rows: Table, reference: Table, count: int | None = None) -> dict[
     columns too many), at most LINES of a mark; `counts` of all rows by mark; `partners`, the returned column in each
     place; `width`, how many of them the reference has.
     """
-    ours, theirs = values.forgive_noise(values.columns(rows)[0], values.columns(reference)[0])
+    ragged = values.ragged(list(rows)) or values.ragged(list(reference))  # then each row is one value
+    ours, theirs = values.forgive_noise(*(values.columns(values.rows(table), ragged) for table in (rows, reference)))
     width = len(theirs) if reference else len(ours)
     partners = _partners(ours, theirs) if reference else tuple(range(width))
     places = [*partners, *(i for i in range(len(ours)) if i not in partners)]
+    if ragged:
+        width = max(len(row) for row in (*rows, *reference))
+        places = list(range(width))
     comparable = bool(reference) and len(partners) == len(theirs)
     got = _keys([ours[j] for j in partners], len(rows))
     free: dict[Any, deque[int]] = defaultdict(deque)

@@ -142,13 +142,13 @@ class Practice(RLDataset):
         self.settings, self.seed, self.world, self.renderer, self.keep = settings, seed, world, renderer, keep
         self.next_update = start
         self._bar = tqdm(total=settings.train.updates, initial=start, desc=f"seed {seed}", unit="update")
-        self._questions = questions(settings, "train")
+        self._questions = questions(settings, settings.practised)
         random.Random(f"practice {seed}").shuffle(self._questions)
         needed = settings.train.updates * settings.train.groups
         if len(self._questions) < needed:
             raise ValueError(
-                f"{settings.train.updates} updates of {settings.train.groups} questions need {needed} train questions, "
-                f"and there are {len(self._questions)}: raise questions.train or lower train.updates"
+                f"{settings.train.updates} updates of {settings.train.groups} questions need {needed} questions, and "
+                f"{settings.practised}.jsonl has {len(self._questions)}: {_more(settings)} or lower train.updates"
             )
 
     def __len__(self) -> int:
@@ -168,6 +168,13 @@ class Practice(RLDataset):
     def _group(self, question: Question, label: Label) -> QuestionGroup:
         t = self.settings
         return QuestionGroup(question, t.train.rollouts, self.world, self.renderer, t.agent, label, self.keep)
+
+
+def _more(settings: Settings) -> str:
+    """How the setting is called that may give more questions to practise."""
+    if settings.questions.structures == "all":
+        return "take a larger graph, raise questions.train or questions.training"
+    return "raise questions.train"
 
 
 @chz.chz

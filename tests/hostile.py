@@ -1,6 +1,11 @@
-"""Queries that a model paid by reward might try, by what they are after. `{n}` makes each use of one a new text."""
+"""Queries that a model paid by reward might try, by what they are after. `{n}` makes each use of one a new text.
+
+python -m tests.hostile    # prints the list
+"""
 
 from __future__ import annotations
+
+import textwrap
 
 WRITES = [
     "CREATE (n:Post {{postId: -{n}}})",
@@ -30,6 +35,7 @@ WRITES = [
     "MATCH\u00a0(n:Tag)\u2028SET\u2003n.count = {n}",
     "MATCH (n:Tag) RETURN n.count AS x UNION CREATE (n:Q) RETURN 1 AS x",
     "OPTIONAL MATCH (n:Nothing) CREATE (m:Q) FINISH",
+    "CREATE " + ", ".join(f"(a{i}:Q {{{{x: {{n}}}}}})" for i in range(300)),  # its plan is large
 ]
 SCHEMA = [
     "CREATE INDEX sneaky FOR (n:Tag) ON (n.count)",
@@ -202,6 +208,7 @@ HUGE = [
     "WITH datetime({{epochSeconds: {n}, nanosecond: 0}}) AS d RETURN [x IN range(1, 600000) | d] AS l",
     "UNWIND range(1, 25000) AS x RETURN [y IN range(1, 100) | datetime({{epochSeconds: x + {n}}})] AS l",
     "RETURN [x IN range(1, 20000) | datetime({{epochSeconds: x * 86400 + {n}, timezone: 'Europe/Stockholm'}})] AS l",
+    "MATCH REPEATABLE ELEMENTS p = (a:Tag)-[]-{{20000}}(b) RETURN p, {n} LIMIT 1",  # few nodes on the wire, many in the path
 ]
 PLANNED = [
     "RETURN {n} " + "+ 1 " * 1900,
@@ -221,9 +228,26 @@ PLANNED = [
     "RETURN {n}, reduce(l = [], i IN range(1, 400) | [l]) AS x",
     "RETURN {n}, reduce(m = {{}}, i IN range(1, 3000) | {{m: m}}) AS x",
     "RETURN 1 AS x " + "UNION RETURN 1 AS x " * 390 + "// {n}",
+    "UNWIND range(1, 150) AS x RETURN CASE WHEN x = 150 THEN reduce(l = [], i IN range(1, 60) | [l]) ELSE x + {n} END AS y",
 ]
 SURVIVED = [*LOOPS, *BOMBS, *JOINS, *HUGE, *PLANNED]
 
 
 def fill(query: str, n: int) -> str:
     return query.format(n=n)
+
+
+def main() -> None:
+    for answer, kinds in (
+        ("refused", "WRITES SCHEMA OUTSIDE SERVER HIDDEN SOUGHT PREFIXES DEEP"),
+        ("survived: rows, or an error in time", "LOOPS BOMBS JOINS HUGE PLANNED"),
+    ):
+        for kind in kinds.split():
+            queries: list[str] = globals()[kind]
+            print(f"\n{kind} ({len(queries)}, {answer})")
+            for n, query in enumerate(queries, 1):
+                print(f"{n:3} {textwrap.shorten(fill(query, n), 160, placeholder=' ...')}")
+
+
+if __name__ == "__main__":
+    main()

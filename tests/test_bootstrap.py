@@ -69,6 +69,22 @@ def test_exchanging_the_arms_mirrors_the_interval():
     assert (there.low, there.high, there.up) == pytest.approx((-back.high, -back.low, back.down))
 
 
+CHANGES = st.lists(
+    st.tuples(st.sampled_from([-0.75, -0.5, 0.0, 0.25, 1.0]), st.integers(0, 4)), min_size=2, max_size=12
+)
+
+
+@given(CHANGES, st.sampled_from([0.0, np.sqrt(2) * 1e-3]))
+def test_exchanging_the_arms_mirrors_what_is_drawn_to_the_last_bit(rows, off_lattice):
+    change, labels = (np.array(column) for column in zip(*rows, strict=True))
+    change = change + off_lattice * np.arange(len(change))
+    arms = np.zeros(len(change)), change
+    there, back = (paired(*pair, labels.tolist(), 300, widened=True) for pair in (arms, arms[::-1]))
+    assert (there.low, there.high, there.delta) == (-back.high, -back.low, -back.delta)
+    flips = [bootstrap.sign_flip(*pair, labels.tolist(), 300) for pair in (arms, arms[::-1])]
+    assert flips[0] == flips[1]
+
+
 def test_agrees_with_scipy():
     """Both ends are those of scipy's 200,000 resamples, as far as so many can tell: four standard errors of a share."""
     a, b = arms(186)
@@ -154,7 +170,7 @@ def _ends(found):
 
 def test_resampling_is_the_same_for_the_same_seed():
     a, b = arms(40)
-    labels = ["x", "y", "y"] * 13 + ["z"]
+    labels = [i % 7 for i in range(40)]  # of unequal sizes
     one, again, other = (paired(a, b, labels, 500, seed) for seed in (1, 1, 2))
     assert one == again and _ends(one) != _ends(other)
 
@@ -351,6 +367,19 @@ def test_sign_flips_of_one_sample_are_mcnemars():
     assert bootstrap.sign_flip(a, b).p == pytest.approx(bootstrap.mcnemar(a, b).p)
 
 
+@pytest.mark.parametrize("wrong", [0, 1, 3])
+def test_the_smallest_of_ps_are_exact_too(wrong):
+    """Counted in whole numbers, where a float of one has no digits left."""
+    change = np.array([0.25] * 40 + [1.0] * 30)
+    change[:wrong] *= -1
+    ways = [1]
+    for step in [1] * 40 + [4] * 30:
+        ways = [a + b for a, b in zip(ways + [0] * step, [0] * step + ways, strict=True)]
+    as_far = 2 * sum(ways[: wrong + 1])  # as many positive ones as that, or fewer, in quarters; and the other side
+    assert bootstrap.sign_flip(np.zeros(70), change).p == pytest.approx(as_far / 2**70, rel=1e-9)
+    assert bootstrap.sign_flip(np.zeros(3000), np.ones(3000)).p > 0
+
+
 def test_sign_flips_at_the_ends():
     assert bootstrap.sign_flip(np.ones(5), np.ones(5)).p == 1
     assert bootstrap.sign_flip(np.zeros(100), np.ones(100)).p == pytest.approx(2.0**-99)  # below rounding, yet not 0
@@ -398,7 +427,8 @@ def test_pass_at_k_and_pass_hat_k_by_enumeration(n, data):
 def test_pass_k_of_arrays_and_of_what_is_impossible():
     assert bootstrap.pass_at_k(4, np.array([0, 1, 4]), 2) == pytest.approx([0, 0.5, 1])
     assert bootstrap.pass_hat_k(4, np.array([0, 2, 4]), 2) == pytest.approx([0, 1 / 6, 1])
-    for n, right, k in ((4, 2, 5), (4, 5, 1), (4, 2, 0), (4, -1, 2), (4, 1.5, 2)):
+    assert bootstrap.pass_at_k(4.0, 1, 2.0) == bootstrap.pass_at_k(4, 1, np.float64(2)) == 0.5
+    for n, right, k in ((4, 2, 5), (4, 5, 1), (4, 2, 0), (4, -1, 2), (4, 1.5, 2), (4, 1, 1.5)):
         with pytest.raises(ValueError, match="1 <= k <= n"):
             bootstrap.pass_at_k(n, right, k)
 

@@ -33,7 +33,7 @@ from lib.questions.wording import LEAST, asked, fill_words, says, skeleton, spok
 from tests.conftest import DATA
 from tests.test_graph_load import empty_server
 
-SIZES = {"training": 45, "training_structures": 20, "most": 60}  # all of them take minutes
+SIZES = {"training": {"questions": 45, "structures": 20}, "most": 60}  # all of them take minutes
 FEW = {**SIZES, "most": 24}
 PIECE = re.compile(r"\([^)]*\)|<?-\[[^\]]*\]->?")
 EVALUATION = SPLITS[1:]
@@ -73,7 +73,7 @@ MADE_UP = {
     ],
 }
 LEXICON = Lexicon(MADE_UP)
-TIES = {name: Tie(name.startswith("Screening-"), True, 0.6) for name in LEXICON.edges}
+TIES = {name: Tie(name.startswith("Screening-"), True, 0.6, 2.0, 4.0) for name in LEXICON.edges}
 SPECS = specs(LEXICON, TIES, 0)[0]
 some = st.sampled_from(SPECS)
 

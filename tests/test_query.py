@@ -1,6 +1,7 @@
 """The reader lets every read through and nothing else, ends in time, and blames the query only for what the query did."""
 
 import asyncio
+import gc
 import json
 import time
 
@@ -342,6 +343,82 @@ def test_a_query_that_kills_the_server_is_blamed_and_the_others_are_not(uri):
     answers = ask(uri, *bombs, *slow, timeout=60.0, at_once=8)
     assert all(isinstance(a, QueryFailed | TimedOut) for a in answers[:2])
     assert [a.rows if isinstance(a, Rows) else a for a in answers[2:]] == [[[i]] for i in range(6)]
+
+
+@pytest.mark.parametrize("times", [query.RERUNS, query.RERUNS + 1])
+def test_bad_company_is_borne_a_few_times_and_not_for_ever(uri, times):
+    """As when the server is replaced under a query because of another's, `times` times in a row."""
+    text = "UNWIND range(1, 12000000) AS x RETURN sum(x % 7) AS s"
+
+    async def go():
+        reader = Reader(uri, timeout=60.0)
+        try:
+            asked = asyncio.create_task(reader.run(text, 1))
+            theirs = "SHOW TRANSACTIONS YIELD transactionId AS id, currentQuery AS q WHERE q STARTS WITH 'UNWIND' "
+            with neo4j.GraphDatabase.driver(uri) as driver:
+                ended = set()
+                while len(ended) < times and not asked.done():
+                    await asyncio.sleep(0.01)
+                    for (id,) in driver.execute_query(theirs + "RETURN id").records:
+                        if id not in ended:
+                            query._replaced[uri] += 1
+                            driver.execute_query("TERMINATE TRANSACTIONS $id", id=id)
+                            ended.add(id)
+            return len(ended), (await asyncio.gather(asked, return_exceptions=True))[0]
+        finally:
+            await reader.close()
+
+    ended, answer = asyncio.run(go())
+    assert ended == times
+    assert isinstance(answer, Rows if times == query.RERUNS else TimedOut), answer
+
+
+def test_one_look_at_the_server_s_functions_is_enough_for_all(uri, monkeypatch):
+    class Looking(Reader):
+        looks = 0
+
+        async def _listed(self):
+            self.looks += 1
+            return await super()._listed()
+
+    async def ask_all(reader, cancelled=False):
+        tasks = [asyncio.create_task(reader.run("RETURN 1 AS x", 1)) for _ in range(20)]
+        await asyncio.sleep(0)
+        if cancelled:
+            tasks[0].cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def go():
+        there, gone = Looking(uri), Looking("bolt://127.0.0.1:9")
+        try:
+            first, *others = await ask_all(there, cancelled=True)
+            unavailable = await ask_all(gone) + await ask_all(gone)
+            return first, others, unavailable, there.looks, gone.looks
+        finally:
+            await there.close()
+            await gone.close()
+
+    monkeypatch.setattr(query, "RETURNS_WITHIN", 0.5)
+    first, others, unavailable, looks, looks_in_vain = asyncio.run(go())
+    assert isinstance(first, asyncio.CancelledError) and all(isinstance(a, Rows) for a in others)
+    assert all(isinstance(a, Unavailable) for a in unavailable)
+    assert (looks, looks_in_vain) == (1, 2)  # a failure isn't remembered
+
+
+def test_nothing_stays_of_what_was_refused(uri):
+    """Verdicts are remembered by the thousand, and a plan can take megabytes."""
+
+    async def go():
+        reader = Reader(uri)
+        try:
+            with pytest.raises(Refused):
+                await reader.run(hostile.fill(hostile.WRITES[-1], 1), 1)
+            gc.collect()
+            return [o for o in gc.get_objects() if type(o) is dict and "operatorType" in o]
+        finally:
+            await reader.close()
+
+    assert asyncio.run(go()) == []
 
 
 def test_first_come_first_served(uri):

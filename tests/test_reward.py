@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import datetime
+import enum
 import itertools
 import json
 import random
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,6 +32,23 @@ settings.load_profile("steady")
 
 REPOSITORY = Path(__file__).parent.parent
 NAN, INF = float("nan"), float("inf")
+
+
+class Shade(enum.StrEnum):
+    DARK = "dark"
+
+
+class Broken:
+    """A value none of whose methods works."""
+
+    def __str__(self):
+        raise RuntimeError
+
+    __repr__ = __hash__ = __eq__ = __len__ = __iter__ = __getattr__ = __str__
+
+
+class BrokenText(str):
+    __str__ = __repr__ = Broken.__str__
 
 
 def equal(a, b, preset="graph") -> bool:
@@ -50,11 +72,28 @@ SAME = [
     (sum([0.1] * 1_000_000), 100_000),
     (1e20, 10**20),
     (2**53 + 1, float(2**53)),  # the float may have been rounded
+    (2.0**53, 2.0**53 + 2),  # so may both
+    (2.5e17, 2.5e17 + 64),
+    (Decimal(2**53 + 1), 2**53 + 1),
+    (Decimal("1E+400"), 10**400),
+    (Decimal("10E+9998"), Decimal("1E+9999")),
+    (Decimal("-0E+9999"), 0),
+    (Fraction(1, 3), 1 / 3),
+    (Fraction(10**5000, 3), Fraction(2 * 10**5000, 6)),
+    (Fraction(6, 3), 2),
     (1e305, 1e305 * (1 + 1e-12)),
     (Decimal("2.50"), 2.5),
     (Decimal("7"), 7),
     (np.float64(0.5), 0.5),
     (np.int64(7), 7),
+    (np.bool_(True), True),
+    (np.array([[1, 2], [3, 4]]), [[1, 2], [3, 4]]),
+    (np.datetime64("2010-07-19T19:12:12", "ns"), "2010-07-19 19:12:12"),
+    (np.datetime64("NaT"), None),
+    (pd.NaT, None),
+    (pd.Timestamp("2010-07-19 19:12:12"), "2010-07-19 19:12:12"),
+    (bytearray(b"a"), b"a"),
+    (Shade.DARK, "dark"),
     (None, None),
     ("Zo\u00eb", "Zoe\u0308"),
     ("2010-07-19T19:12:12", "2010-07-19 19:12:12"),
@@ -68,11 +107,23 @@ SAME = [
     ("2010-07-19T19:12:12Z", DateTime(2010, 7, 19, 19, 12, 12, tzinfo=datetime.UTC)),
     ("2010-07-19", datetime.date(2010, 7, 19)),
     ("2010-07-19", Date(2010, 7, 19)),
+    ("1890-01-01T00:53:28+00:53:28[Europe/Berlin]", "1890-01-01T00:00:00Z"),  # before there were zones
     ("P1DT2H", Duration(days=1, hours=2)),
     ([1, 2.0], [1.0, 2]),
     ([1, 2], (1, 2)),
     ({"a": 1, "b": [0.3]}, {"b": [0.1 + 0.2], "a": 1}),
     ({"a": None}, {"a": None}),
+    ({"\u00eb": 1, "e\u0308": 2}, {"e\u0308": 2, "\u00eb": 1}),  # two keys that NFC would make one
+    ({1: "a", "b": 2}, {"b": 2, 1.0: "a"}),
+    ({10**5000: 1}, {10**5000: 1}),
+    (
+        {"identity": 1, "start": 2, "end": 3, "type": "OWNS", "properties": {"since": 1}},
+        {"since": 1},
+    ),
+    (
+        {"elementId": "5:x:1", "startNodeElementId": "a", "endNodeElementId": "b", "type": "OWNS", "properties": {}},
+        {},
+    ),
     (
         {"identity": 7, "elementId": "4:x:7", "labels": ["User"], "properties": {"userId": 3}},
         {"userId": 3},
@@ -90,7 +141,15 @@ OTHER = [
     (10**12, 10.0**12 + 1),
     (10_000_000.01, 10_000_000.02),
     (2**53, 2**53 + 1),
+    (2.0**53 + 2, 2**53 + 10**7),
+    (Decimal(2**53 + 1), 2**53),
+    (Decimal("1E-9999"), 0),
+    (Fraction(1, 10**400), 0),
+    (Fraction(10**400, 3), Fraction(10**400 + 1, 3)),
     (10**400, INF),
+    (10**400, 10**400 + 1),
+    ({1: "a"}, {"1": "a"}),
+    ({1: "a"}, {True: "a"}),
     (1 + 0j, 1),
     (b"a", "a"),
     (1e-30, 2e-30),
@@ -123,6 +182,14 @@ OTHER = [
     ("2010-07-19T19:12:12[Europe/Berlin]", "2010-07-19T19:12:12"),
     ("2010-07-19T19:12.5", "2010-07-19T19:12:00.5"),
     ({"type": "A", "properties": {"a": 1}}, {"type": "B", "properties": {"a": 1}}),  # no ids: somebody's own map
+    # somebody's own maps: no labels, or no ends
+    ({"id": 1, "properties": {"a": 1}}, {"id": 2, "properties": {"a": 1}}),
+    ({"id": 1, "type": "A", "properties": {"a": 1}}, {"id": 1, "type": "B", "properties": {"a": 1}}),
+    ({"id": 1, "labels": "A", "properties": {"a": 1}}, {"a": 1}),
+    # ways to write a time that the rules don't cover
+    ("20100719T191212", "2010-07-19T19:12:12"),
+    ("2010-07-19T24:00:00", "2010-07-20T00:00:00"),
+    ("19:12", "19:12:00"),
     ("at 2010-07-19T19:12", "at 2010-07-19 19:12"),
     ([1, 2], [2, 1]),
     ([1], 1),
@@ -226,6 +293,57 @@ def test_empty_results():
     assert score(None, []) == (False, False, False, 0.0, 0.0, 0, "empty reference")
     assert score(None, [[1]]) == (False, False, False, 0.0, 0.0, 0, "")
     assert score([[None]], [[None]]).strict
+
+
+def test_an_integer_beside_a_double_of_its_value_counts_whichever_comes_first():
+    n = 2**53
+    for a, b in itertools.permutations([[n], [float(n)]]):
+        for got in itertools.permutations([a, b, [n + 1]]):
+            assert score(got, [[n], [n], [n + 1]]).strict and score([[n], [n], [n + 1]], got).strict
+            assert not score(got, [[n], [n + 1], [n + 1]]).strict
+
+
+def test_what_stands_in_an_extra_column_brings_no_two_numbers_together():
+    step = 0.9e-10
+    got, want = [[1.0, "a"], [5.0, "b"]], [[1 + 20 * step], [5.0]]
+    assert not score(got, want).lenient
+    between = [1 + k * step for k in range(21)]
+    assert not score([[*got[0], between], [*got[1], None]], want).lenient
+    assert not score([[*got[0], between], [*got[1], None]], want, ordered=True).lenient
+    assert score([[*got[0], between], [*got[1], None]], [[1 + step / 2], [5.0]]).lenient
+
+
+def test_what_no_rule_covers_is_flagged_and_never_right():
+    for value in ({1, 2}, frozenset("ab"), (n for n in "ab"), object(), Broken(), pd.NA, np.timedelta64(5, "ns")):
+        for table in ([[value]], [[1, [value]]], [[{"a": value}]]):
+            for preset in ("graph", "bird-ex"):
+                verdict = score(table, table, preset)
+                assert verdict[:6] == (False, False, False, 0.0, 0.0, 0)
+                assert verdict.flagged.startswith("not to be compared: a value of type " + type(value).__name__)
+    for nothing in (5, "ab", {"a": 1}, object(), Broken(), np.array(5)):
+        assert score(nothing, [[1]]).flagged.startswith("not to be compared: no table of rows but ")
+        assert score([[1]], nothing).reward == 0.0
+    assert score([[BrokenText("a")]], [["a"]]).strict
+    with pytest.raises(ValueError, match="a value of type set"):
+        digest([[{1}]])
+
+
+def test_whatever_gives_rows_is_a_table():
+    want = [[1, "a"], [2, None]]
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.row_factory = sqlite3.Row
+        assert score(connection.execute("VALUES (2, NULL), (1, 'a')"), want).strict
+    assert score((row for row in want), iter(want)).strict
+    assert score(pd.DataFrame([[1, "a"], [2, "b"]]), [["b", 2], ["a", 1]]).strict
+    assert score({(1, "a"), (2, None)}, want).strict
+    assert score(np.array([[1, 2.5], [3, 4]]), [[3, 4], [1, 2.5]]).strict
+    assert score(np.array(["2010-07-19T19:12:12"], "M8[ns]"), [["2010-07-19 19:12:12"]]).strict
+
+
+def test_one_wide_row_costs_no_more_than_its_cells():
+    want = [[i, i + 0.5] for i in range(20_000)]
+    verdict, taken = seconds([*want, list(range(2000))], want)
+    assert verdict.flagged == "ragged rows" and verdict.f1 == pytest.approx(40_000 / 40_001) and taken < 5
 
 
 def test_ragged_rows_are_flagged_and_a_missing_cell_is_no_null():
@@ -349,6 +467,32 @@ def test_moving_rows_and_columns_changes_nothing(pair, random_):
         return [[row[i] for i in order] for row in random_.sample(table, len(table))]
 
     assert score(moved(got), moved(want)) == score(got, want)
+
+
+nasty = st.sampled_from(
+    [0, 1, 1.0, 1 + 1e-13, 1 - 5e-11, 1 + 1.5e-10, 0.1 + 0.2, 0.3, 10**11, 10**11 + 1, 1e11 + 0.5, 2**53, 2.0**53,
+     2**53 + 1, 2.0**53 + 2, -(2**53), 10**20, 1e20, 10**400, 10**400 + 1, INF, -INF, 1.7976931348623157e308, 5e-324,
+     NAN, Decimal("0.3"), Decimal(2**53 + 1), Fraction(1, 3), 1 / 3, True, None, [1.0, [0.3]], [1 + 1e-13, [0.1 + 0.2]],
+     {"a": 0.3}, {"a": 0.1 + 0.2}, {1: 1}, b"a", "\ud800", "a", datetime.date(2010, 7, 19), "2010-07-19"]
+)  # fmt: skip
+
+
+@given(pairs(cells=nasty), st.randoms(use_true_random=False), st.booleans())
+@settings(max_examples=400)
+def test_nasty_values_keep_every_rule(pair, random_, ordered):
+    got, want = pair
+    there, back = score(got, want, ordered=ordered), score(want, got, ordered=ordered)
+    assert (there.strict, there.f1, there.reward) == (back.strict, back.f1, back.reward)
+    assert there.strict <= there.lenient <= there.lenient_literal <= (len(got) == len(want))
+    assert (there.reward == 1.0) == there.strict and there.flagged in ("", "empty reference")
+    moved = [[list(row) for row in random_.sample(table, len(table))] for table in (got, want)]
+    assert ordered or score(*moved) == there
+    backwards = [[row[::-1] for row in table] for table in (got, want)]
+    assert score(*backwards, ordered=ordered) == there
+    if not ordered and there.lenient and got:  # what nobody can use changes nothing
+        assert score([[*row, "beside", 1 + 7e-11] for row in got], want).lenient
+    if there.f1 > 0 and got:
+        assert score([*got, ["no such value"] * len(got[0])], want).f1 < there.f1
 
 
 @given(pairs())

@@ -143,6 +143,37 @@ def test_blank_lines_at_the_end_of_predictions_are_no_answers(tmp_path, database
     assert code == 0 and [line["error"] for line in lines] == [None, "no answer", "no answer"]
 
 
+def test_a_tab_in_a_predicted_query_is_a_blank_of_it(tmp_path, databases, capsys):
+    gold, pred = tmp_path / "gold.sql", tmp_path / "predicted.sql"
+    gold.write_text("SELECT age FROM pet\tpets\nSELECT name FROM pet\tpets\n")
+    for text in ("SELECT\tage FROM pet\nSELECT name\tFROM pet\n", "SELECT age FROM pet\nSELECT\tname FROM\tpet\n",
+                 "SELECT\tage FROM pet\tpets\nSELECT name FROM pet\tpets\n"):  # fmt: skip
+        pred.write_text(text)
+        code, lines, _, _ = run(capsys, gold, pred, "--sqlite", databases)
+        assert code == 0 and [line["strict"] for line in lines] == [True, True]
+    pred.write_text(json.dumps({"0": "SELECT\tage FROM pet\t----- bird -----\tpets", "1": "SELECT\tname FROM pet"}))
+    pred = pred.rename(tmp_path / "predicted.json")
+    assert [line["strict"] for line in run(capsys, gold, pred, "--sqlite", databases)[1]] == [True, True]
+
+
+def test_databases_that_only_the_predictions_name_are_theirs(tmp_path, databases, capsys):
+    gold = write(tmp_path / "gold.jsonl", [{"id": 0, "rows": [[4]]}])
+    (tmp_path / "pred.sql").write_text("SELECT count(*) FROM pet\tpets\n")
+    code, lines, _, _ = run(capsys, gold, tmp_path / "pred.sql", "--sqlite", databases)
+    assert code == 0 and lines[0]["strict"]
+
+
+def test_a_reader_that_has_seen_enough_breaks_nothing(tmp_path):
+    many = [{"id": n, "rows": [[n]]} for n in range(3000)]  # more than a pipe holds
+    gold = write(tmp_path / "gold.jsonl", many)
+    command = [sys.executable, "-m", "lib.reward", gold, gold]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert json.loads(process.stdout.readline())["strict"] is True
+        process.stdout.close()
+        assert process.wait() == 0 and process.stderr.read() == b""
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [

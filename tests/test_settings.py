@@ -76,6 +76,14 @@ def test_the_sources_that_settings_allow_are_those_that_exist(tmp_path: Path):
         ("run", "My run", "run = 'My run' names a folder"),
         ("graph.source", "stackexchange", "graph.path = '' must name the folder of XML files"),
         ("graph.source", "bird", "graph.path = '' must name the SQLite file that source bird reads"),
+        ("questions.structures", "some", "questions.structures = 'some' is unknown; allowed: small, all"),
+        ("questions.training", {"questions": 300}, "questions.training.structures missing"),
+        ("questions.training", 300, "questions.training is 300; it must hold keys"),
+        (
+            "questions.training",
+            {"questions": 700, "structures": 135},
+            "questions.training = .* draws from the large set",
+        ),
         ("test", None, "test is None; it must hold keys with values"),
     ],
 )

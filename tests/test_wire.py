@@ -13,6 +13,7 @@ from lib.graph.wire import plain, weight
 from lib.graph.world import LONGEST_CELL, show, show_error
 from lib.reward import score
 from lib.settings import load
+from tests import hostile
 
 SETTINGS = load().agent
 
@@ -115,6 +116,22 @@ def test_what_has_no_readable_form_is_the_query_s_fault(uri):
         assert found.kind == "error" and "toString" in found.message
     (deep,) = rows(uri, "RETURN reduce(l = [], i IN range(1, 45) | [l]) AS x")
     assert score(json.loads(json.dumps(deep.rows)), deep.rows).strict
+
+
+@pytest.mark.parametrize("cache", [0, 2**20])
+def test_what_can_be_read_depends_on_no_limit_and_no_cache(uri, cache):
+    (text,) = [q for q in hostile.PLANNED if "x = 150" in q]
+
+    async def go():
+        reader = Reader(uri, cache=cache)
+        try:
+            return await asyncio.gather(
+                *[reader.run(hostile.fill(text, n), n) for n in (1, 149, 150)], return_exceptions=True
+            )
+        finally:
+            await reader.close()
+
+    assert [type(found) for found in asyncio.run(go())] == [QueryFailed] * 3
 
 
 def test_times_with_a_zone_are_dear_and_a_row_holds_fewer_of_them(uri):

@@ -53,7 +53,9 @@ def size(graph: Path) -> int:
 def fingerprint(graph: Path) -> str:
     """Name of the store of these very CSV files."""
     mapping = _mapping(graph)
-    whole = hashlib.sha256(f"{VERSION} {_constraints(mapping)} {_indexes(mapping)}".encode())
+    whole = hashlib.sha256(
+        f"{VERSION} {_constraints(mapping)} {_range_indexes(mapping)} {_text_indexes(mapping)}".encode()
+    )
     for file in files(graph):
         whole.update(f"{file.parent.name}/{file.name}\n".encode())
         with file.open("rb") as content:
@@ -74,8 +76,7 @@ def load(uri: str, graph: Path) -> None:
         if found["total"]["nodes"]:
             raise HoldsAnother(f"its database holds another graph than {graph}: {difference(found, expected)}")
         mapping = _mapping(graph)
-        for statement in _constraints(mapping):
-            opened.run(statement).consume()
+        _together(opened, _constraints(mapping))
         _write(opened, graph)
         _finish(opened, mapping, graph)
 
@@ -87,8 +88,7 @@ def complete(uri: str, graph: Path) -> None:
     """
     with session(uri) as opened:
         mapping = _mapping(graph)
-        for statement in _constraints(mapping):
-            opened.run(statement).consume()
+        _together(opened, _constraints(mapping))
         _finish(opened, mapping, graph)
 
 
@@ -101,16 +101,23 @@ def check(uri: str, graph: Path) -> None:
 
 
 def _finish(session: neo4j.Session, mapping: Mapping, graph: Path) -> None:
-    with session.begin_transaction() as transaction:  # in one, so that all are filled in one pass over the nodes
-        for statement in _indexes(mapping):
-            transaction.run(statement).consume()
-        transaction.commit()
-    _await_indexes(session)
+    for statement in _text_indexes(mapping):  # one by one, so that two are filled side by side: words take long
+        session.run(statement).consume()
+    _together(session, _range_indexes(mapping))
     expected = counted(graph)
-    if (found := contents(session, expected)) != expected:
+    if (found := contents(session, expected)) != expected:  # counted while the indexes are being filled
         raise LoadError(
             f"Loading {graph} went wrong: {difference(found, expected)}; remove the database and load again"
         )
+    _await_indexes(session)
+
+
+def _together(session: neo4j.Session, statements: list[str]) -> None:
+    """In one transaction, so that all are filled in one pass over the nodes."""
+    with session.begin_transaction() as transaction:
+        for statement in statements:
+            transaction.run(statement).consume()
+        transaction.commit()
 
 
 def _await_indexes(session: neo4j.Session) -> None:
@@ -150,12 +157,16 @@ def _constraints(mapping: Mapping) -> list[str]:
     ]
 
 
-def _indexes(mapping: Mapping) -> list[str]:
-    return [
-        f"CREATE {kind} INDEX {kind.lower()}_{label}_{name} IF NOT EXISTS FOR (n:{label}) ON (n.{name})"
-        for kind, indexes in (("RANGE", mapping.range_indexes), ("TEXT", mapping.text_indexes))
-        for label, name in indexes
-    ]
+def _range_indexes(mapping: Mapping) -> list[str]:
+    return [_index("RANGE", *place) for place in mapping.range_indexes]
+
+
+def _text_indexes(mapping: Mapping) -> list[str]:
+    return [_index("TEXT", *place) for place in mapping.text_indexes]
+
+
+def _index(kind: str, label: str, name: str) -> str:
+    return f"CREATE {kind} INDEX {kind.lower()}_{label}_{name} IF NOT EXISTS FOR (n:{label}) ON (n.{name})"
 
 
 def _write(session: neo4j.Session, graph: Path) -> None:

@@ -56,6 +56,7 @@ GRACE = 3.0  # seconds after the server's own limit, after which the caller gets
 LOOKS, PAUSE = 3, 1.0  # after that; what is still there at the last look, PAUSE seconds apart, will run for ever
 OURS = 60.0  # seconds for questions of our own
 RETURNS_WITHIN = 90.0  # seconds that a restarted server may take
+RERUNS = 3  # of a query under which the server was replaced because of another's; the last of them alone
 REMEMBERED = 20_000  # verdicts
 # With the plans inside expressions (`[x IN list | COLLECT { ... }]`), which are hidden otherwise, calls and all.
 EXPLAIN = "EXPLAIN CYPHER debug=renderNestedPlanExpressions "
@@ -141,8 +142,7 @@ class Reader:
         self._verdicts: dict[bytes, QueryError | None] = {}
         self._mark = secrets.token_hex(4)
         self._names = (f"{self._mark}-{n}" for n in itertools.count())  # of queries, for the server's list
-        self._foreign: frozenset[str] | None = None
-        self._listing = asyncio.Lock()
+        self._foreign: asyncio.Future[frozenset[str]] | None = None
         self._watches: set[asyncio.Future[None]] = set()
         self._barred = ""  # why no more queries are sent
         self._driver = neo4j.AsyncGraphDatabase.driver(
@@ -174,6 +174,8 @@ class Reader:
         """Leaves no query of its own running: waits until the last that was too slow has ended, or ends it."""
         if self._watches:
             await asyncio.wait(self._watches, timeout=OURS)
+        if self._foreign is not None:
+            self._foreign.cancel()
         await self._driver.close()
 
     def report(self) -> str:
@@ -217,9 +219,10 @@ class Reader:
     async def _persistently(self, query: str, limit: int, values: dict[str, Any]) -> Rows:
         """Run it, again and alone when the server fell over or ran short of memory: company is nobody's fault.
 
-        Where the server was replaced because of another's query, this one starts over as if it had never run.
+        Where the server was replaced because of another's query, this one starts over as if it had never run, RERUNS
+        times at most: company that is bad for ever would keep it here for ever.
         """
-        alone = False
+        alone, replaced = False, 0
         while True:
             before = _replaced[self.uri]
             try:
@@ -238,10 +241,14 @@ class Reader:
             except TimedOut:
                 if _replaced[self.uri] == before:
                     raise
-                continue
-            if _replaced[self.uri] == before:
-                if alone:
-                    raise fault
+            if _replaced[self.uri] != before:
+                replaced += 1
+                if replaced > RERUNS:
+                    raise too_slow(self.timeout)
+                alone = alone or replaced == RERUNS
+            elif alone:
+                raise fault
+            else:
                 alone = True
 
     async def _within_time(self, query: str, limit: int, values: dict[str, Any]) -> Rows:
@@ -306,7 +313,7 @@ class Reader:
         try:
             vet.check_plan(summary.query_type, summary.plan, vet.tokens(query))
         except Refused as verdict:
-            return verdict
+            return Refused(verdict.message)  # the one that was caught would keep the plan in memory, by its traceback
         return None
 
     async def _collected(self, session: neo4j.AsyncSession, result: neo4j.AsyncResult, limit: int) -> Rows:
@@ -327,8 +334,9 @@ class Reader:
             if row > HEAVIEST:
                 session.cancel()
                 raise QueryFailed(f"A row takes more than {HEAVIEST >> 20} MB; return less in one row", "memory error")
+            plain = [wire.plain(value) for value in values]  # of all: else `limit` would decide what can be read
             if total <= limit:
-                rows.append([wire.plain(value) for value in values])
+                rows.append(plain)
         return Rows(columns, rows, total, total > len(rows))
 
     async def _ask(self, query: str, **values: Any) -> list[list[Any]]:
@@ -346,10 +354,11 @@ class Reader:
 
     async def _foreign_functions(self) -> frozenset[str]:
         """Functions that a user's own server has beyond its own; some of those there are reach the network."""
-        if self._foreign is None:
-            async with self._listing:  # thousands may ask at once, and one look is enough
-                self._foreign = self._foreign if self._foreign is not None else await self._listed()
-        return self._foreign
+        look = self._foreign
+        if look is None or (look.done() and (look.cancelled() or look.exception())):
+            # Thousands may ask at once: one look is enough for all, and so is one long wait where the server is gone.
+            look = self._foreign = asyncio.ensure_future(self._listed())
+        return await asyncio.shield(look)  # who is cancelled ends nobody else's look
 
     async def _listed(self) -> frozenset[str]:
         listed = "SHOW FUNCTIONS YIELD name, isBuiltIn WHERE NOT isBuiltIn RETURN toLower(name)"

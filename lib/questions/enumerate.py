@@ -27,6 +27,7 @@ TRIES = 60  # random layouts before a form is thought to fit no path of a length
 MOST_SLOTS = 3
 ONE = ("value", "compare")  # what is asked of one thing; the others speak of several
 LONG = 3  # hops, from which on something must be named
+MOST_WAYS = 500_000  # through the graph, that a query may have to follow: "heroes of the gender of a hero who ..."
 ON_A_PATH = 9  # structures on one path at most, so that no path is worn out
 NAMED_END = 0.72  # of the ends of a path, how many are named; the others are described
 BY_ID = 0.07  # of the named ones, how many by a number
@@ -37,11 +38,14 @@ FILTERED, CONDITIONED = 0.38, 0.2  # of the subjects, how many have a filter, or
 @dataclass(frozen=True)
 class Tie:
     """What a graph says of a hop: each start has one end at most (`one`), no two are tied twice (`simple`), and the share
-    of starts that have it."""
+    of starts that have it. fan: ends of a start, on average; again: ends of a start that was reached from one of them, on
+    average, which is more, since those with many ends are reached more often."""
 
     one: bool
     simple: bool
     share: float
+    fan: float
+    again: float
 
 
 async def read_ties(reader: Reader, lexicon: Lexicon) -> dict[str, Tie]:
@@ -52,14 +56,16 @@ async def read_ties(reader: Reader, lexicon: Lexicon) -> dict[str, Tie]:
             if not hop.forward:
                 continue
             match = f"MATCH (a:{quoted(start)})-[:{quoted(hop.type)}]->(b:{quoted(hop.label)})"
-            found = await reader.run(
-                f"{match} RETURN count(*), count(DISTINCT a), count(DISTINCT b), count(DISTINCT [a, b])", 1
-            )
-            n, starts, ends, pairs = found.rows[0]
-            counts = lexicon.schema["labels"]
-            ties[edge_name(start, hop)] = Tie(n == starts, n == pairs, starts / counts[start]["count"])
             back = Hop(hop.type, False, start)
-            ties[edge_name(hop.label, back)] = Tie(n == ends, n == pairs, ends / counts[hop.label]["count"])
+            for name, of, label, other in (
+                (edge_name(start, hop), "a", start, "b"),
+                (edge_name(hop.label, back), "b", hop.label, "a"),
+            ):
+                each = f"{match} WITH {of}, count(*) AS n, count(DISTINCT {other}) AS ends"
+                found = await reader.run(f"{each} RETURN sum(n), count(*), sum(ends), sum(n * n)", 1)
+                n, starts, pairs, squares = found.rows[0]
+                there = lexicon.schema["labels"][label]["count"]
+                ties[name] = Tie(n == starts, n == pairs, starts / there, n / there, squares / max(n, 1))
     return ties
 
 
@@ -301,6 +307,8 @@ class _Enumeration:
             return "a property of several"
         if len(spec.hops) >= LONG and not any(f.kind in ("is", "id", "either") and not f.edge for f in spec.filters):
             return "a long path without anything named"
+        if self._ways(spec) > MOST_WAYS:
+            return f"more than {MOST_WAYS:,} ways to follow"
         spec = _slotted(spec)
         slots = {m[1] for m in SLOT.finditer(query(spec))}
         if not slots:
@@ -308,6 +316,22 @@ class _Enumeration:
         if len(slots) > MOST_SLOTS or len(spec.filters) + len(spec.exists) > MOST_SLOTS:
             return "more conditions than a sentence bears"
         return spec
+
+    def _ways(self, spec: Spec) -> float:
+        """How many ways the path can be gone for one value, about, from the end where they are fewest."""
+        last = len(spec.hops)
+        found = []
+        for begin, step in ((0, 1), (last, -1)):
+            named = any(f.at == begin and not f.edge and f.property in self._keys(spec, begin) for f in spec.filters)
+            ways = 1.0 if named else float(self.lexicon.schema["labels"][spec.labels[begin]]["count"])
+            for at in range(begin, last - begin, step):
+                tie, turned = self._tie(spec, at, step), False
+                if at != begin:
+                    came, goes = (spec.hops[i] for i in ((at - 1, at) if step == 1 else (at, at - 1)))
+                    turned = came.type == goes.type and came.forward != goes.forward
+                ways *= tie.again if turned else tie.fan
+            found.append(ways)
+        return min(found)
 
     def _single(self, spec: Spec) -> bool:
         """Whether each row is another subject (or another pair of subject and group)."""

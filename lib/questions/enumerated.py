@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from lib import loop
 from lib.files import write_json, write_jsonl
-from lib.graph.query import Reader
+from lib.graph.query import QueryError, Reader
 from lib.graph.trusted import Trusted
 from lib.questions.audit import audit, variety
 from lib.questions.demonstrations import fill
@@ -131,7 +131,11 @@ class _Set:
             await self._filled(structure, values, verifier, bar)
 
     async def _filled(self, structure: Structure, values: Lookup, verifier: Verifier, bar: tqdm) -> None:
-        found = await values.anchors(self.specs[structure.id])
+        try:
+            found = await values.anchors(self.specs[structure.id])
+        except QueryError as error:  # too long a text, or too much to look through: one structure less
+            self.dropped[structure.id] = f"its values can't be looked up: {error.kind}"
+            return
         mine = {}
         for split in SPLITS:
             if bool(structure.held_out) == (split == APART_SET):

@@ -6,6 +6,8 @@ import argparse
 import asyncio
 import json
 import random
+import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -15,22 +17,26 @@ from typing import Any
 from tqdm import tqdm
 
 from lib import loop
-from lib.files import write_json, write_jsonl
+from lib.files import read_jsonl, write_json, write_jsonl
 from lib.graph import mapping, server
 from lib.graph.model import read_schema
 from lib.graph.query import Reader
 from lib.questions import any_schema, enumerated
+from lib.questions.audit import audit
 from lib.questions.demonstrations import fill
-from lib.questions.draw import anchors, candidates
+from lib.questions.draw import Slots, anchors, candidates
 from lib.questions.leaks import leaks, vocabulary
 from lib.questions.pools import Pools, read_pools
 from lib.questions.signature import hops
-from lib.questions.structures import DEV, HELD_OUT, STRUCTURES, TRAIN, Structure
+from lib.questions.structures import DEV, HELD_OUT, SLOT, STRUCTURES, TRAIN, Structure
 from lib.questions.supply import APART_SET, PART, SPLITS, Instance, Line, Supply, question_line, useless
 from lib.questions.verify import Verifier
 
 WORDINGS = dict(zip(SPLITS, (TRAIN, DEV, HELD_OUT, range(8)), strict=True))
 DEMONSTRATED = 24  # different queries of a structure among the demonstrations; their values are drawn anew at each use
+SLOT_AND_TEXT = re.compile(r"(\{[a-z]+\d?\})")
+SMALL = {"train": 1024, "dev": 160, "held_out_instances": 480, APART_SET: 96, "demonstrations": 3000}
+EVERY = sys.maxsize
 TRIVIAL = (8, 16)  # instances looked at before a structure is called trivial: more where more are wanted
 
 
@@ -42,17 +48,129 @@ def generate(
     settings: how many of each of these five, by name. graph: folder of the graph behind `uri`; one that isn't a
     community's is asked about in structures made from its schema. The same graph, settings and seed give the same bytes. Where a
     structure can't be filled as often as wanted, others take its place if they can; the summary counts it all, and is
-    returned. structures: "small" (these), or "all" that the graph's schema gives, for which lib.questions.enumerated says
-    what is written; then `graph` is needed.
+    returned. structures: "small" (these), or "all" that the graph's schema gives: see `_large`; then `graph` is needed.
 
     Raises ValueError for a graph that fills no structure for training, lib.graph.query.Unavailable for a lost database.
     """
     if structures == "all" and graph is not None:
-        return enumerated.generate_all(uri, read_schema(graph), settings, seed, Path(out))
+        return _large(uri, read_schema(graph), settings, seed, Path(out))
     if structures != "small":
         raise ValueError(f"structures = {structures!r}: known are 'small' and, with a graph's folder, 'all'")
     foreign = None if graph is None or mapping.of(graph) is mapping.community() else read_schema(graph)
     return loop.run(_generate(uri, settings, seed, Path(out), foreign))
+
+
+# ---------------------------------------------------------------- all structures
+
+
+def _large(uri: str, schema: dict[str, Any], settings: dict[str, Any], seed: int, out: Path) -> dict[str, Any]:
+    """Write what lib.questions.enumerated makes, cut to size, with demonstrations.
+
+    settings: as many of each file as it says at most, all that there are where it doesn't; `training`: None, or {questions,
+    structures} to draw from train (see enumerated.draw_training). What is drawn is what will be practised, so dev questions
+    and held-out instances that are cut to size keep to its structures. `most`: structures to try, drawn by the seed (0: all).
+    """
+    drawn = settings.get("training") or {"questions": EVERY, "structures": EVERY}
+    wanted = {"training": drawn["questions"], "training_structures": drawn["structures"]}
+    summary = enumerated.generate_all(uri, schema, wanted | {"most": settings.get("most", 0)}, seed, out)
+    structures = {line["id"]: line for line in read_jsonl(out / "structures.jsonl")}
+    files = {split: read_jsonl(out / f"{split}.jsonl") for split in SPLITS}
+    files["train"] = files["train"][: settings.get("train")]
+    training = enumerated.draw_training(files["train"], drawn["questions"], drawn["structures"], seed)
+    practised = {q["structure"] for q in training}
+    for split in SPLITS[1:]:
+        if most := settings.get(split):
+            files[split] = [q for q in files[split] if split == APART_SET or q["structure"] in practised][:most]
+    demonstrations = worked(training, structures, settings.get("demonstrations") or 0, seed)
+    for name, lines in (files | {"training": training, "demonstrations": demonstrations}).items():
+        write_jsonl(out / f"{name}.jsonl", lines)
+    summary |= _cut_to_size(files, training, demonstrations, seed)
+    write_json(out / "summary.json", summary)
+    return summary
+
+
+def _cut_to_size(
+    files: dict[str, list[Line]], training: list[Line], demonstrations: list[Line], seed: int
+) -> dict[str, Any]:
+    """What the summary of the large set says otherwise once it is cut."""
+    evaluated = {split: files[split] for split in SPLITS[1:]}
+    every = files | {"training": training, "demonstrations": demonstrations}
+    common = audit({"train": files["train"], "training": training}, evaluated, seed)
+    return {
+        "counts": {name: len(lines) for name, lines in every.items()},
+        "hops": {name: _count(lines, "hops") for name, lines in every.items()},
+        "training": enumerated.shares(training),
+        "train": enumerated.shares(files["train"]),
+        "evaluation": {split: enumerated.shares(lines) for split, lines in evaluated.items()},
+        "common": common,
+        "leaks": common,
+    }
+
+
+def worked(train: list[Line], structures: dict[str, Line], number: int, seed: int) -> list[Line]:
+    """`number` demonstrations of the large set: each question in each training wording of its structure before any is
+    repeated, the structures in turn. In words that a lesson fills anew: values stand in them as they stand in the query.
+
+    train: questions of the split. structures: lines of structures.jsonl, by id.
+    """
+    mine: dict[str, list[Line]] = {}
+    for q in train:
+        mine.setdefault(q["structure"], []).append(q)
+    turns = []
+    for i, some in sorted(mine.items()):
+        wordings = structures[i]["wordings"]
+        n = len(enumerated.wordings_of("train", len(wordings)))
+        each = range(-(-number // len(mine)))
+        turns.append([(some[k % len(some)], wordings[(k + k // len(some)) % n]) for k in each])
+    drawn = islice(_in_turn(turns, f"demonstrations {seed}"), number)
+    return [_worked(f"demonstration-{k:04d}", q, wording, structures) for k, (q, wording) in enumerate(drawn, 1)]
+
+
+def _worked(name: str, question: Line, wording: str, structures: dict[str, Line]) -> Line:
+    template = structures[question["structure"]]["query"]
+    slots = slots_of(template, question["query"])
+    kept = {key: question[key] for key in ("query", "structure", "hops", "rows")}
+    return {
+        "id": name,
+        "question": fill(wording, slots),
+        "slots": slots,
+        "template": template,
+        "wording": wording,
+    } | kept
+
+
+def slots_of(template: str, query: str) -> Slots:
+    """The values that make this query of its template, by slot: texts where the template quotes them, else numbers.
+
+    A kind is "year", "date" or the slot's name without its digit. Raises ValueError for a query of another template.
+    """
+    parts = SLOT_AND_TEXT.split(template)
+    pattern, seen = "", set()
+    for part in parts:
+        slot = part[1:-1] if SLOT.fullmatch(part) else None
+        pattern += re.escape(part) if slot is None else f"(?P={slot})" if slot in seen else f"(?P<{slot}>.+?)"
+        seen.add(slot)
+    found = re.fullmatch(pattern, query)
+    if found is None:
+        raise ValueError(f"{query!r} isn't made from the template {template!r}")
+    return {
+        slot: {"value": _value(text, f"'{{{slot}}}'" in template), "kind": _kind(slot)}
+        for slot, text in found.groupdict().items()
+    }
+
+
+def _value(text: str, quoted: bool) -> str | int | float:
+    if quoted:
+        return text
+    return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+
+
+def _kind(slot: str) -> str:
+    kind = slot.rstrip("0123456789")
+    return "year" if kind.endswith("year") else "date" if kind.endswith("day") else kind
+
+
+# ---------------------------------------------------------------- the small set
 
 
 async def _generate(
@@ -244,16 +362,21 @@ def main() -> None:
         default="all",
         help="all: what the schema gives; small: the study's hand-written ones (default: %(default)s)",
     )
-    sizes = parser.add_argument_group("all", "The training file, drawn from the train split.")
-    sizes.add_argument("--training", type=int, default=300, help="questions (default: %(default)s)")
-    sizes.add_argument("--training-structures", type=int, default=135, help="structures (default: %(default)s)")
-    sizes.add_argument("--most", type=int, default=0, help="structures to try, drawn by the seed (default: all)")
-    small = parser.add_argument_group("small", "How many of each.")
-    for name, n in (("train", 1024), ("dev", 160), (SPLITS[2], 480), (APART_SET, 96), ("demonstrations", 3000)):
-        small.add_argument(f"--{name.replace('_', '-')}", type=int, default=n, help="(default: %(default)s)")
+    sizes = parser.add_argument_group(
+        "sizes", "How many of each; of the large set at most, and all where nothing is said."
+    )
+    for name, n in SMALL.items():
+        sizes.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"(default for small: {n})")
+    large = parser.add_argument_group("all", "The training file, drawn from the train split.")
+    large.add_argument("--training", type=int, default=300, help="questions (default: %(default)s)")
+    large.add_argument("--training-structures", type=int, default=135, help="structures (default: %(default)s)")
+    large.add_argument("--most", type=int, default=0, help="structures to try, drawn by the seed (default: all)")
     args = parser.parse_args()
+    given = {name: n for name in SMALL if (n := getattr(args, name)) is not None}
+    training = {"questions": args.training, "structures": args.training_structures}
+    settings = SMALL | given if args.structures == "small" else {**given, "training": training, "most": args.most}
     with server.running(args.graph) as uri:
-        summary = generate(uri, vars(args), args.seed, args.out, args.graph, args.structures)
+        summary = generate(uri, settings, args.seed, args.out, args.graph, args.structures)
     print(json.dumps({name: summary[name] for name in ("counts", "dropped structures")}, indent=1))
 
 

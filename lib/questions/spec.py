@@ -165,11 +165,19 @@ def path_text(spec: Spec, edges: set[int], only: int = -1) -> str:
             return f"({names[i]}:{quoted(spec.labels[i])})"
         return f"({names[i]})" if i == only else f"(:{quoted(spec.labels[i])})"
 
-    text = node(0)
-    for i, hop in enumerate(spec.hops):
-        arrow = f"[{f'e{i}' if i in edges else ''}:{quoted(hop.type)}]"
-        text += (f"-{arrow}->" if hop.forward else f"<-{arrow}-") + node(i + 1)
-    return text
+    return node(0) + "".join(_arrow(spec, i, i in edges) + node(i + 1) for i in range(len(spec.hops)))
+
+
+def step_text(spec: Spec, hop: int, edge: bool) -> str:
+    """One hop alone, from a node that is known to the labelled next one; with a variable for the hop, if `edge`."""
+    names = variables(spec)
+    return f"({names[hop]}){_arrow(spec, hop, edge)}({names[hop + 1]}:{quoted(spec.labels[hop + 1])})"
+
+
+def _arrow(spec: Spec, i: int, edge: bool) -> str:
+    hop = spec.hops[i]
+    arrow = f"[{f'e{i}' if edge else ''}:{quoted(hop.type)}]"
+    return f"-{arrow}->" if hop.forward else f"<-{arrow}-"
 
 
 def _condition(f: Filter, names: tuple[str, ...]) -> str:

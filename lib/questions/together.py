@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +36,8 @@ class Plan:
             order = f" ORDER BY key{tail['desc'] or ''}{order}"
         inner = re.sub(r"'?\{(\w+)\}'?", r"given.\1", parts.text(items=tuple(items), tail=order))
         named = ", ".join([*columns, "key"] if tail else columns)
-        return cls(
-            f"UNWIND $values AS given CALL (given) {{ {inner} }} RETURN given.number, {named}",
+        return cls(  # one record for a value, since each costs the driver about as much as a list of them
+            f"UNWIND $values AS given CALL (given) {{ {inner} }} RETURN given.number, collect([{named}])",
             tail is not None,
             (tail and tail["limit"]) or "",
         )
@@ -78,21 +77,21 @@ class Together(Verifier):
         except QueryError:
             alike = False
         if not alike:
-            return await self._halved(structure, batch)
+            return await self._one_by_one(structure, batch)
         for i, rows in zip(reversed(kept), again, strict=True):
             if self._judged(plan, structure, values[i], rows) != judged[i]:
                 judged[i] = Rejected(UNSTEADY)
         return judged
 
-    async def _halved(self, structure: Structure, batch: list[Slots]) -> list[Rows | Rejected]:
-        """Each half for itself, and a single one by the rules for one: so it shows which of them is to blame."""
-        if len(batch) > 1:
-            half = len(batch) // 2
-            return [*await self.judged(structure, batch[:half]), *await self.judged(structure, batch[half:])]
-        judged = await super().judged(structure, batch)
-        if Rejected(SLOW) in judged:
-            self._slow.add(structure.query)
-        return judged
+    async def _one_by_one(self, structure: Structure, batch: list[Slots]) -> list[Rows | Rejected]:
+        """Each value by the rules for one: so it shows which of them is to blame."""
+        judged: list[Rows | Rejected] = []
+        for slots in batch:
+            if structure.query not in self._slow:
+                judged += await super().judged(structure, [slots])
+                if judged[-1] == Rejected(SLOW):
+                    self._slow.add(structure.query)
+        return judged + [Rejected(SLOW)] * (len(batch) - len(judged))
 
     async def _asked(self, plan: Plan, values: list[dict[str, Any]], in_time: bool = False) -> list[Rows]:
         """For each of these values its rows; `in_time`: all together in the time that one may take, or TimedOut is raised.
@@ -103,17 +102,15 @@ class Together(Verifier):
         most = max(map(plan.most, values)) + 1
 
         async def ask() -> results.Rows:
-            return await self._reader.run(plan.text, most * len(given), {"values": given, "rows": most})
+            return await self._reader.run(plan.text, len(given), {"values": given, "rows": most})
 
         if in_time:
             rows = await self._in_time(ask)
         else:
             async with self._room.taken():
                 rows = (await ask()).rows
-        found: dict[int, Rows] = defaultdict(list)
-        for number, *row in rows:
-            found[number].append(row)
-        return [found[i] for i in range(len(values))]
+        found: dict[int, Rows] = dict(map(tuple, rows))
+        return [found.get(i, []) for i in range(len(values))]
 
     def _judged(self, plan: Plan, structure: Structure, values: dict[str, Any], found: Rows) -> Rows | Rejected:
         limit = plan.most(values)

@@ -12,13 +12,15 @@ from lib.graph.query import Reader
 from lib.questions.draw import Anchors
 from lib.questions.enumerate import slot_kind
 from lib.questions.lexicon import Lexicon
-from lib.questions.pools import PAGE, PARTS, Pools, by_residue, everything, fit, shuffled, words_of
-from lib.questions.spec import NAMES, Filter, Spec, path_text, variables
+from lib.questions.pools import PARTS, Pools, by_residue, everything, fit, shuffled, words_of
+from lib.questions.spec import NAMES, Filter, Spec, path_text, step_text, variables
 
 COUNTS = (3, 4, 5, 6, 8, 10)  # how many people ask for; each other number is another plan for the database to make
+FOUND = 10_000  # values looked up for a structure, in one record
 LONGEST = 90  # characters of a text, so that a title fits
 MIDDLE = (0.05, 0.92)  # of a property's values, so that a comparison is true for some and false for others
 MOST = 200  # different numbers or days of a property
+COLUMNS = ("value0", "value1", "value2")  # of values looked up; a variable has one letter
 NOTHING = re.compile(r"(?i)\W*|none|n/?a|null|unknown|no \w+")  # a name of what isn't there
 TEXTS = 20_000  # of a long property, read for their words
 TOGETHER = {"train": 60, "dev": 20, "held_out": 40}  # values of a part that are looked up together with others
@@ -128,45 +130,76 @@ class Lookup:
         other = f"{named[0].slot}2" if named and named[0].kind == "either" else None
         if not named:
             return Anchors((), None, [[]])
-        slots = tuple(f.slot for f in named)
-        rows = await self._first(spec, named[0])
+        met = sorted(named, key=lambda f: (f.at, f.edge))
+        rows = await self._first(spec, met[0])
         if len(named) > 1:
-            rows = await self._together(spec, named, [row[0] for row in rows])
-        return Anchors(slots, other, rows)
+            some = self._some(met[0], [row[0] for row in rows])
+            rows = await self._rows(_walk(spec, met, some), len(met))
+        kinds = [_kind(f) for f in met]
+        order = [met.index(f) for f in named]
+        apart = [row for row in rows if len(set(zip(kinds, row, strict=True))) == len(row)]  # "like Ann and like Ann"
+        return Anchors(tuple(f.slot for f in named), other, [[row[i] for i in order] for row in apart])
 
     async def _first(self, spec: Spec, f: Filter) -> list[list[Any]]:
         """All values of one slot that the path allows."""
         if f.edge:
-            return await self._rows(f"MATCH {path_text(spec, {f.at})} RETURN DISTINCT {_value(spec, f)} AS a")
+            return await self._rows(_walk(spec, [f]), 1)
         x = variables(spec)[f.at]
         where = f" WHERE {path_text(spec, set(), f.at)}" if spec.hops else ""
         return await self._rows(
-            f"MATCH ({x}:{quoted(spec.labels[f.at])}){where} RETURN DISTINCT {_value(spec, f)} AS a"
+            f"MATCH ({x}:{quoted(spec.labels[f.at])}){where} WITH DISTINCT {_value(spec, f)} AS {COLUMNS[0]}", 1
         )
 
-    async def _together(self, spec: Spec, named: list[Filter], values: list[Any]) -> list[list[Any]]:
-        """Values of all slots that occur together, for some of the first's: all would be too many in a large graph."""
-        kind = re.sub(r"\d$", "", named[0].slot)
+    def _some(self, f: Filter, values: list[Any]) -> list[Any]:
+        """Of a slot's values TOGETHER of each part: all would be too many in a large graph."""
         some: list[Any] = []
         for part in PARTS:
-            mine = [v for v in values if self._pools.part(kind, v) == part]
-            random.Random(f"together {kind} {part} {self._seed}").shuffle(mine)
+            mine = [v for v in values if self._pools.part(_kind(f), v) == part]
+            random.Random(f"together {_kind(f)} {part} {self._seed}").shuffle(mine)
             some += mine[: TOGETHER[part]]
-        texts = ", ".join(f"'{v}'" if isinstance(v, str) else str(v) for v in sorted(some))
-        items = ", ".join(f"{_value(spec, f)} AS {'abc'[i]}" for i, f in enumerate(named))
-        edges = {f.at for f in named if f.edge}
-        return await self._rows(
-            f"MATCH {path_text(spec, edges)} WHERE {_value(spec, named[0])} IN [{texts}] RETURN DISTINCT {items}"
-        )
+        return sorted(some)
 
-    async def _rows(self, query: str) -> list[list[Any]]:
-        columns = ", ".join(re.findall(r" AS (\w+)", query))
+    async def _rows(self, query: str, columns: int) -> list[list[Any]]:
+        """The first FOUND rows, sorted, of a query that ends with so many distinct COLUMNS."""
         if query not in self._asked:
-            self._asked[query] = asyncio.ensure_future(self._run(f"{query} ORDER BY {columns} LIMIT {PAGE}"))
+            row = ", ".join(COLUMNS[:columns])
+            self._asked[query] = asyncio.ensure_future(
+                self._run(f"{query} ORDER BY {row} LIMIT {FOUND} RETURN collect([{row}])")
+            )
         return [row for row in await self._asked[query] if None not in row]
 
     async def _run(self, query: str) -> list[list[Any]]:
-        return (await self._reader.run(query, PAGE)).rows
+        """Rows that come as one record: each of its own would cost the driver about as much as all."""
+        return list((await self._reader.run(query, 1)).rows[0][0])
+
+
+def _walk(spec: Spec, met: list[Filter], first: list[Any] | None = None) -> str:
+    """Asks for the values of slots that occur together, in the order in which the path meets them; the first is one of
+    `first`. After each step what was met is made distinct: the ways are many times as many."""
+    names = variables(spec)
+    begin = met[0].at
+    texts = [f"'{v}'" if isinstance(v, str) else str(v) for v in first or []]
+    only = [f"{_value(spec, met[0])} IN [{', '.join(texts)}]"] if first is not None else []
+    text = ""
+    seen: list[str] = []
+    for at in range(begin, len(names)):
+        here = [f for f in met if f.at + f.edge == at]
+        if at == begin:
+            text = f"MATCH ({names[at]}:{quoted(spec.labels[at])})"
+            where = [path_text(spec, set(), at)] if begin else []
+        else:
+            text += f" MATCH {step_text(spec, at - 1, any(f.edge for f in here))}"
+            where = []
+        where += only if met[0] in here else []
+        text += f" WHERE {' AND '.join(where)}" if where else ""
+        new = [f"{_value(spec, f)} AS {COLUMNS[len(seen) + i]}" for i, f in enumerate(here)]
+        text += f" WITH DISTINCT {', '.join([*seen, *new, names[at]])}"
+        seen += COLUMNS[len(seen) : len(seen) + len(here)]
+    return f"{text} WITH DISTINCT {', '.join(seen)}"
+
+
+def _kind(f: Filter) -> str:
+    return re.sub(r"\d$", "", f.slot)
 
 
 def _value(spec: Spec, f: Filter) -> str:

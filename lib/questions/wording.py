@@ -253,7 +253,7 @@ class _Writer:
         return self.rng.choice(first if self.spec.form == "first" else last)
 
     def _say_when(self) -> str:
-        return self._inverted(f"the {self._ordinal()} {self._say_np1()}")
+        return self._inverted(self._firstone())
 
     def _say_whenone(self) -> str:
         return self._inverted(f"the {self._ordinal()} one")
@@ -262,7 +262,12 @@ class _Writer:
         return f"was {what} {self.about.event}" if self.about.passive else f"did {what} {self.about.base}"
 
     def _say_whenplain(self) -> str:
-        return f"the {self._ordinal()} {self._say_np1()} {'was ' if self.about.passive else ''}{self.about.event}"
+        return f"{self._firstone()} {'was ' if self.about.passive else ''}{self.about.event}"
+
+    def _firstone(self) -> str:
+        if self._modifying(self.spec.subject, -1) > 1 or not self._short():  # "when the first one that ... was posted"
+            raise Unsayable
+        return f"the {self._ordinal()} {self._say_np1()}"
 
     # ------------------------------------------------------------ groups
     def _say_g(self) -> str:
@@ -550,7 +555,8 @@ def agreed(text: str, many: bool) -> str:
 
 
 def _ordered(simple: list[str], branches: list[tuple[int, str]], many: bool) -> list[str]:
-    """Short before long, and what begins with who, that or whose last, unless a long part would come between."""
+    """Short before long, and what begins with who, that or whose last, unless a long part would come between. Names come
+    behind the other short parts: "asked by Ann with more than 5 views" would speak of Ann's."""
     relative = RELATIVE
     plain = [s for s in simple if not relative.match(s)]
     said = [s for s in simple if relative.match(s)]
@@ -562,14 +568,14 @@ def _ordered(simple: list[str], branches: list[tuple[int, str]], many: bool) -> 
         long = [f"that {be} {b}" if PARTICIPLE.match(b) else b for b in long]
         if any(not relative.match(b) for b in long):  # "to a question ...": nothing may come between it and its noun
             return [
-                *named,
                 *plain,
+                *named,
                 *[b for b in long if not relative.match(b)],
                 *said,
                 *[b for b in long if relative.match(b)],
             ]
     lasting = [b for b in long if relative.match(b)]
-    return [*named, *plain, *[b for b in long if b not in lasting], *said, *lasting]
+    return [*plain, *named, *[b for b in long if b not in lasting], *said, *lasting]
 
 
 def _relative(options: list[str]) -> list[str]:
