@@ -16,7 +16,8 @@ PYTHON = $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 .PHONY: help study report publish validate structures lab test lint bench lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s
+", $$1, $$2 }' $(MAKEFILE_LIST)
 
 study: .venv/ready ## run the whole study (what hasn't run yet), then print the verdict and the report's path
 	@python -m lib.study settings
@@ -26,10 +27,17 @@ study: .venv/ready ## run the whole study (what hasn't run yet), then print the 
 	@python -m lib.study verdict
 
 report: .venv/ready ## write those pages anew of which something changed
-	@dvc repro --single-item report site
+	@dvc repro --single-item report transcripts site
 
 publish: .venv/ready ## show what would be published; with CONFIRM=yes push it to the branch gh-pages
 	@python -m reports.publish $(if $(filter yes,$(CONFIRM)),--push) $(if $(TEXTS),--texts $(TEXTS))
+
+.PHONY: check screenshots
+check: .venv/ready ## read the rendered pages in a real browser: errors, links, widths, accessibility
+	@python -m reports.check
+
+screenshots: .venv/ready ## the README's pictures of the main pages, from reports/_site into docs/
+	@python -m reports.screenshots
 
 validate: .venv/ready ## the path from question to score: an oracle must get 1.0, a silent agent 0.0
 	@python -m lib.evaluate validate

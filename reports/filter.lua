@@ -29,6 +29,7 @@ local function figure(div)
   local last = div.content:remove(#div.content)
   if not last or last.t ~= 'Para' then error('figure ' .. div.identifier .. ' has no caption paragraph at its end') end
   local caption = {long = {pandoc.Plain(captioned(div.identifier, last.content))}}
+  -- a narrow screen scrolls in it, so keys must reach it
   return pandoc.Figure(div.content, caption, pandoc.Attr(div.identifier, div.classes, {tabindex = '0'}))
 end
 
@@ -37,7 +38,7 @@ local function tabled(div)
   local last = div.content:remove(#div.content)
   if not last or last.t ~= 'Para' then error('table ' .. div.identifier .. ' has no caption paragraph at its end') end
   local caption = captioned(div.identifier, last.content)
-  div.attributes.tabindex = '0'
+  div.attributes.tabindex = '0' -- as for figures
   for _, block in ipairs(div.content) do
     if block.t == 'Table' then
       block.caption.long = {pandoc.Plain(caption)}
