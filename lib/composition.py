@@ -300,23 +300,22 @@ class _Answers:
 
 def figure(found: dict[str, Any]) -> Figure:
     """Sampled accuracy against the number of structures taught: never seen ones left, those taught at every size right."""
-    with plots.mpl.rc_context(plots.STYLE):
-        drawn, axes = plt.subplots(1, 2, figsize=(plots.WIDTH, 3.0), sharey=True)
-        taught = [size["structures"] for size in found["sizes"].values()]
-        for axis, (name, label) in zip(axes, LABELS.items(), strict=True):
-            for shift, (arm, words), kind in zip((0.98, 1.02), ARMS.items(), ("base", "trained"), strict=True):
-                rates = [size["arms"][arm][name]["sampled"] for size in found["sizes"].values()]
-                middle = np.array([r["rate"] for r in rates])
-                error = np.abs([[r["low"] for r in rates], [r["high"] for r in rates]] - middle)
-                style = {"color": plots.ARM[kind], "marker": plots.MARKER[kind], "capsize": 3, "markersize": 5}
-                axis.errorbar(np.array(taught) * shift, middle, error, label=words, **style)
-            axis.set_xscale("log")
-            axis.set_xticks(taught, [str(n) for n in taught])
-            axis.minorticks_off()
-            axis.set(title=label, xlabel="structures taught")
-        axes[0].set(ylabel="strictly right", ylim=(0, None))
-        axes[0].yaxis.set_major_formatter(plots.PercentFormatter(1, decimals=0))
-        axes[0].legend()
+    drawn, axes = plt.subplots(1, 2, figsize=(plots.WIDTH, 3.0), sharey=True)
+    taught = [size["structures"] for size in found["sizes"].values()]
+    for axis, (name, label) in zip(axes, LABELS.items(), strict=True):
+        for shift, (arm, words), kind in zip((0.98, 1.02), ARMS.items(), ("base", "trained"), strict=True):
+            rates = [size["arms"][arm][name]["sampled"] for size in found["sizes"].values()]
+            middle = np.array([r["rate"] for r in rates])
+            error = np.abs([[r["low"] for r in rates], [r["high"] for r in rates]] - middle)
+            style = {"color": plots.ARM[kind], "marker": plots.MARKER[kind], "capsize": 3, "markersize": 5}
+            axis.errorbar(np.array(taught) * shift, middle, error, label=words, **style)
+        axis.set_xscale("log")
+        axis.set_xticks(taught, [str(n) for n in taught])
+        axis.minorticks_off()
+        axis.set(title=label, xlabel="structures taught")
+    axes[0].set(ylabel="strictly right", ylim=(0, None))
+    axes[0].yaxis.set_major_formatter(plots.PercentFormatter(1, decimals=0))
+    axes[0].legend()
     return drawn
 
 
@@ -337,7 +336,7 @@ def write_results(settings: Settings, sizes: list[str]) -> Path:
     folder = settings.data / "structures"
     found = results(settings, sizes)
     write_json(folder / "results.json", found)
-    plots.save(figure(found), alt(found), folder / "figures" / "structures")
+    plots.save(plots.styled(figure, found), alt(found), folder / "figures" / "structures")
     return folder / "results.json"
 
 
