@@ -16,8 +16,7 @@ PYTHON = $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 .PHONY: help study report publish validate structures lab test lint bench lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s
-", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 study: .venv/ready ## run the whole study (what hasn't run yet), then print the verdict and the report's path
 	@python -m lib.study settings

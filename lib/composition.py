@@ -294,7 +294,7 @@ class _Answers:
 
 def figure(found: dict[str, Any]) -> Figure:
     """Sampled accuracy against the number of structures taught: never seen ones left, those taught at every size right."""
-    with plots.mpl.rc_context(plots.STYLE):
+    with plt.style.context(plots.STYLE):
         drawn, axes = plt.subplots(1, 2, figsize=(plots.WIDTH, 3.0), sharey=True)
         taught = [size["structures"] for size in found["sizes"].values()]
         for axis, (name, label) in zip(axes, LABELS.items(), strict=True):
