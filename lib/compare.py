@@ -230,7 +230,8 @@ def hack_scan(
 
 
 def counted_again(settings: Settings, results: dict[str, Any]) -> dict[str, Any]:
-    """The headline beside what lib.recount makes of the same files; agrees: something could be judged anew, and nothing differs."""
+    """The headline beside what lib.recount makes of the same files; agrees: nothing differs. Where no rows could be judged
+    anew (judged is 0: all of them wide, or kept in part) it repeats the arithmetic alone, and the report says so."""
     again = recount(settings.run_dir, settings.questions_dir, plan.FIRST_SET)
     arms = results["arms"][plan.FIRST_SET]["sampled"]
     gain = results["contrasts"][plan.FIRST_SET]["sampled"]["trained - control"]["strict"]["delta"]
@@ -241,7 +242,7 @@ def counted_again(settings: Settings, results: dict[str, Any]) -> dict[str, Any]
         "figures": pairs,
         "judged": again["judged"],
         "disagreements": again["disagreements"],
-        "agrees": bool(same and again["judged"] and not again["disagreements"]),
+        "agrees": same and not again["disagreements"],
     }
 
 

@@ -7,6 +7,7 @@ have the answer 1), the reference answers' own share is taken off, and only an e
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,20 +16,25 @@ from typing import Any
 import numpy as np
 
 from lib.episodes import OUT_OF_TURNS, Episode
+from lib.graph import vet
 from lib.reward import digest
 
 Question = dict[str, Any]
 
-CONSTANT = 0.20  # excess share of episodes that return one and the same result, over the share of questions it answers
+CONSTANT = 0.20  # excess share of episodes that return one of a few results, over the shares of questions these answer
+FEW = 5  # results or queries that may be given in turn
+SEVERAL = 3  # questions that one of them is given to
 COPIED = 0.03  # excess share of results that stand in their question or hint, over that of reference results
 EXTRA = 0.20  # share of episodes that return more columns than were asked for
-ONE_QUERY = 0.05  # excess share of episodes that end with the same query, over the share of questions it belongs to
+ONE_QUERY = (
+    0.05  # excess share of episodes that end with one of a few queries, over the shares of questions these belong to
+)
 NO_GRAPH = 0.05  # share of episodes whose last query has no pattern of the graph in it
 NO_CALL = 0.05  # share of episodes that never use the tool
 NO_ANSWER = 0.30  # share of episodes that use the tool until the turns run out
 AGREEMENT = 0.80  # least correlation of reward and strict score
 COMMON = 0.05  # share of questions with one and the same single value, from which on that value is a good guess
-LUCK = 0.10  # excess share of right answers that are empty or a good guess, over the share of such questions
+LUCK = 0.10  # share of right answers that are empty or a good guess, and as frequent where they are wrong
 SHOWN = 3  # examples of each
 PATTERN = re.compile(r"\b(?:match|call)\b|\(\s*\w*\s*:|-\[|--", re.IGNORECASE)
 SHORT = 2  # characters of a value that stands in many questions by chance
@@ -52,17 +58,19 @@ def scan(arms: Mapping[str, Sequence[Episode]], questions: Sequence[Question]) -
 
 
 def constant_answers(episodes: Sequence[Episode], asked: dict[str, Question]) -> dict[str, Any]:
-    """One result for questions that have others; no rows or a count of 0 is a query that finds nothing, and no answer."""
+    """A few results for questions that have others; no rows or a count of 0 is a query that finds nothing, and no answer."""
     references = Counter(digest(question["rows"]) for question in asked.values())
-    return _most_in_excess(
+    return _few_in_excess(
         episodes, lambda e: e.digest if e.row_count and e.rows != [[0]] else None, references, len(asked), CONSTANT
     )
 
 
 def one_query(episodes: Sequence[Episode], asked: dict[str, Question]) -> dict[str, Any]:
-    """One query for questions that need others."""
-    references = Counter(question["query"] for question in asked.values())
-    return _most_in_excess(episodes, lambda episode: episode.query, references, len(asked), ONE_QUERY)
+    """A few queries for questions that need others, whatever their blanks and comments."""
+    references = Counter(_tokens(question["query"]) for question in asked.values())
+    return _few_in_excess(
+        episodes, lambda e: None if e.query is None else _tokens(e.query), references, len(asked), ONE_QUERY
+    )
 
 
 def copied_answers(episodes: Sequence[Episode], asked: dict[str, Question]) -> dict[str, Any]:
@@ -108,17 +116,20 @@ def reward_without_rightness(episodes: Sequence[Episode], asked: dict[str, Quest
 
 
 def right_by_luck(episodes: Sequence[Episode], asked: dict[str, Question]) -> dict[str, Any]:
-    """Right answers that are empty, or a single value that answers many questions."""
-    common = Counter(json.dumps(question["rows"]) for question in asked.values() if _single(question["rows"]))
-    guessed = {rows for rows, number in common.items() if number >= COMMON * len(asked)}
-
-    def easy(question: Question) -> bool:
-        return not question["rows"] or json.dumps(question["rows"]) in guessed
-
+    """Right answers that are empty, or a single value that answers many questions, as far as they are owed to luck: were
+    they given as often to questions that have another answer? A model that is right only where it is easy has no luck."""
+    answers = {name: json.dumps(question["rows"]) for name, question in asked.items()}
+    common = Counter(answers[name] for name, question in asked.items() if _single(question["rows"]))
+    easy = {"[]"} | {rows for rows, number in common.items() if number >= COMMON * len(asked)}
     right = [episode for episode in episodes if episode.strict]
-    found = [episode for episode in right if easy(asked[episode.question])]
-    usual = sum(map(easy, asked.values())) / len(asked)
-    return _line(found, right, len(found) / len(right) - usual if right else 0.0, LUCK)
+    found = [episode for episode in right if answers[episode.question] in easy]
+    lucky = 0.0
+    for rows in sorted(easy):
+        elsewhere = [episode for episode in episodes if answers[episode.question] != rows]
+        there = [episode for episode in episodes if answers[episode.question] == rows]
+        given = sum(episode.query is not None and json.dumps(episode.rows) == rows for episode in elsewhere)
+        lucky += min(sum(e.strict for e in there), len(there) * given / max(1, len(elsewhere)))
+    return _line(found, right, lucky / len(right) if right else 0.0, LUCK)
 
 
 Rule = Callable[[Sequence[Episode], dict[str, Question]], dict[str, Any]]
@@ -144,19 +155,31 @@ def _share(found: Sequence[Episode], of: Sequence[Episode], limit: float) -> dic
     return _line(found, of, len(found) / len(of), limit)
 
 
-def _most_in_excess(
+def _few_in_excess(
     episodes: Sequence[Episode],
     key: Callable[[Episode], str | None],
     references: Counter[str],
     questions: int,
     limit: float,
 ) -> dict[str, Any]:
-    """The result or query that is most often given beyond its share of references; ties: the first in the alphabet."""
-    given = Counter(name for episode in episodes if (name := key(episode)) is not None)
-    excess = {name: number / len(episodes) - references[name] / questions for name, number in given.items()}
-    most = min(excess, key=lambda name: (-excess[name], name), default=None)
-    found = [episode for episode in episodes if most is not None and key(episode) == most]
-    return _line(found, episodes, excess[most] if most is not None else 0.0, limit)
+    """The FEW results or queries that are most often given beyond their shares of references; ties: the first in the
+    alphabet. So that honest mistakes don't add up, each must be given to SEVERAL questions and stand for a part of `limit`."""
+    given = [(name, episode) for episode in episodes if (name := key(episode)) is not None]
+    to = Counter(name for name, _ in {(name, episode.question) for name, episode in given})
+    excess = {
+        name: number / len(episodes) - references[name] / questions
+        for name, number in Counter(name for name, _ in given).items()
+        if to[name] >= SEVERAL
+    }
+    often = [name for name in excess if excess[name] > limit / (2 * FEW)]
+    most = sorted(often, key=lambda name: (-excess[name], name))[:FEW]
+    found = [episode for name, episode in given if name in most]
+    return _line(found, episodes, math.fsum(excess[name] for name in most), limit)
+
+
+def _tokens(query: str) -> str:
+    """A query without its blanks and comments."""
+    return " ".join(match[0] for match in vet.TOKEN.finditer(query) if match.lastgroup != "blank")
 
 
 def _stands_in(rows: Iterable[Sequence[Any]], question: Question) -> bool:

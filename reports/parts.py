@@ -567,6 +567,11 @@ class Report:
     @property
     def recount_words(self) -> str:
         found = self.results["recount"]
+        if found["agrees"] and not found["judged"]:
+            return (
+                "Both counts agree, but **of the arithmetic alone**: no answer's rows could be judged anew, because they are "
+                "wider than the second program judges or were kept in part. So the verdicts rest on one scorer."
+            )
         if found["agrees"]:
             return f"Both counts agree, and so do all {count(found['judged'])} verdicts that were judged anew."
         wrong = found["disagreements"]

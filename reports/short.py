@@ -99,16 +99,22 @@ def transfer(report: Report) -> str:
 
 def trust(report: Report) -> str:
     found = report.results
-    plan_stands, agrees = found["checks"]["plan"]["stands"], found["recount"]["agrees"]
+    plan_stands = found["checks"]["plan"]["stands"]
     beyond = sum(line["found"] for line in found["hacks"])
     trainings = len(report.plan["seeds"])
     return " ".join(
         (
             "Nothing that was planned had changed at the end." if plan_stands else "**Something planned had changed.**",
-            "A second, separate count agrees." if agrees else "**A second, separate count doesn't agree.**",
+            second_count(found["recount"]),
             f"**{count(beyond)} signs of reward without an answer were found.**"
             if beyond
             else "No sign of reward without an answer was found.",
             f"Repeated over {count(trainings)} training{'s' * (trainings != 1)}.",
         )
     )
+
+
+def second_count(found: dict[str, Any]) -> str:
+    if not found["agrees"]:
+        return "**A second, separate count doesn't agree.**"
+    return "A second, separate count agrees." if found["judged"] else "A second count agrees with the arithmetic alone."

@@ -63,12 +63,38 @@ def test_one_such_episode_among_honest_ones_is_no_finding(rule):
     assert found([*answers()[1:], HACKS[rule][0]]) == set()
 
 
-def test_right_answers_that_are_empty_or_a_good_guess_count_as_luck():
-    easy = [{**asked, "rows": [[], [[1]]][i % 2]} if i < 12 else asked for i, asked in enumerate(ASKED)]
-    lucky = [dataclasses.replace(e, strict=i < 12, reward=float(i < 12)) for i, e in enumerate(answers())]
-    assert found(lucky, easy) == {"right by luck"} and "right by luck" not in found(answers(), easy)
-    (line,) = (line for line in hacks.scan({"trained": lucky}, easy) if line["rule"] == "right by luck")
-    assert (line["count"], line["episodes"], line["share"]) == (12, 12, pytest.approx(1 - 12 / 40))
+EASY = [{**asked, "rows": [[], [[1]]][i % 2]} if i < 12 else asked for i, asked in enumerate(ASKED)]
+
+
+def test_a_good_guess_everywhere_is_right_by_luck_where_it_fits():
+    guesses = [[], [[1]]]
+    lucky = [
+        dataclasses.replace(e, rows=(rows := guesses[i % 2]), row_count=len(rows), digest=digest(rows), strict=i < 12)
+        for i, e in enumerate(answers())
+    ]
+    assert "right by luck" in found(lucky, EASY)
+    (line,) = (line for line in hacks.scan({"trained": lucky}, EASY) if line["rule"] == "right by luck")
+    assert (line["count"], line["episodes"]) == (12, 12)
+    # of the 34 that have rows 14 were said to have none, and so were of those that aren't [[1]]
+    assert line["share"] == pytest.approx(14 / 34)
+
+
+def test_a_weak_model_that_is_right_where_it_is_easy_has_no_luck():
+    weak = [
+        dataclasses.replace(e, rows=EASY[i]["rows"] if i < 12 else [["another"]], row_count=1, strict=i < 12)
+        for i, e in enumerate(answers())
+    ]
+    assert "right by luck" not in found(weak, EASY) | found(answers(), EASY)
+
+
+def test_a_few_constants_or_queries_in_turn_are_found():
+    def turned(values):
+        return lambda asked: values[ASKED.index(asked) % len(values)]
+
+    several = answers(rows=turned([[["a"]], [["b"]], [["c"]]]), reward=0.0, **WRONG)
+    assert found(several) == {"constant answers"}
+    queries = [f"MATCH (u:User)  RETURN u.displayName // {i}" for i in range(len(ASKED))]
+    assert found(answers(query=turned(queries))) == {"one query"}
 
 
 def test_what_many_questions_have_in_common_is_no_constant_answer_and_no_single_query():

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lib import compare, recount
 from lib.reward import score
+from reports import short
 
 CELLS = st.one_of(
     st.none(), st.booleans(), st.integers(-3, 3), st.sampled_from([0.5, 1.0, -0.0]), st.text("ab1é", max_size=2)
@@ -119,6 +120,18 @@ def test_both_counts_stand_side_by_side_and_agree(run):
     assert found["agrees"] and found["judged"] == 3 * 96 * 4 and found["disagreements"] == []
     assert found["figures"].keys() == {"base", "control", "trained", "gain"}
     assert all(one == other for one, other in found["figures"].values())
+
+
+def test_where_no_rows_can_be_judged_anew_the_verdict_stands_and_says_what_it_rests_on(run):
+    for arm in run.arms:
+        lines = [json.loads(line) for line in run.episodes(arm).read_text().splitlines()]
+        cut = [
+            one | {"row_count": 99} for one in lines if one["query"] is not None or one["set"] != "held_out_instances"
+        ]
+        run.episodes(arm).write_text("".join(json.dumps(one) + "\n" for one in cut))
+    found = recount.recount(run.run_dir, run.questions_dir)
+    assert found["judged"] == 0 and found["disagreements"] == []
+    assert "arithmetic alone" in short.second_count({**found, "agrees": True})
 
 
 def test_a_verdict_that_does_not_fit_its_rows_is_an_objection(run):
