@@ -106,7 +106,7 @@ def trust(report: Report) -> str:
         (
             "Nothing that was planned had changed at the end." if plan_stands else "**Something planned had changed.**",
             second_count(found["recount"]),
-            f"**{count(beyond)} signs of reward without an answer were found.**"
+            f"**The search for reward without an answer warns {count(beyond)} time{'s' * (beyond != 1)}.**"
             if beyond
             else "No sign of reward without an answer was found.",
             f"Repeated over {count(trainings)} training{'s' * (trainings != 1)}.",
