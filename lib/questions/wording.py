@@ -23,7 +23,7 @@ BRACKET = re.compile(r"<(\w+)(?::([^>]*))?>")
 OTHERS = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")
 AGREEING = re.compile(r"\[([^|\]]*)\|([^|\]]*)\]")
 PARTICIPLE = re.compile(
-    r"(?:last )?(?:\w+ed|written|given|held|cast|made|put|seen|used)\b|older|younger|taller|shorter|heavier|lighter|known"
+    r"(?:last )?(?:\w+ed|written|given|held|cast|made|put|seen|used|active)\b|older|younger|taller|shorter|heavier|lighter|known"
 )
 FINITE = re.compile(
     r"(?:who|that) (?!nobody|someone|another|no other|the |a |an |\{)(?:[\w']+)"
@@ -291,10 +291,6 @@ class _Writer:
         edge = self._edge(self.spec.subject, self.spec.group)
         return (edge.role or self.noun_of[self.spec.labels[self.spec.group]])[0]
 
-    def _say_roles(self) -> str:
-        edge = self._edge(self.spec.subject, self.spec.group)
-        return (edge.role or self.noun_of[self.spec.labels[self.spec.group]])[1]
-
     def _say_verb(self, how: str) -> str:
         return self._does(how, True)
 
@@ -349,7 +345,7 @@ class _Writer:
     def np(self, at: int, came: int, many: bool) -> str:
         """A node and all that is said of it, but for what lies towards node `came`; no article."""
         noun = self._noun(at, came, many)
-        return " ".join([noun, *_joined(self.modifiers(at, came, many))])
+        return " ".join([noun, *_joined(self.modifiers(at, came, many), many)])
 
     def _noun(self, at: int, came: int, many: bool) -> str:
         other = self._edge(came, at).other if came >= 0 else ()
@@ -357,7 +353,7 @@ class _Writer:
 
     def clause(self, at: int, came: int, many: bool) -> str:
         """The same as a sentence without its question word: "questions tagged x have a score above y"."""
-        noun, mods = self._noun(at, came, many), _joined(self.modifiers(at, came, many))
+        noun, mods = self._noun(at, came, many), _joined(self.modifiers(at, came, many), many)
         if not mods or (said := _finite(mods[-1], many)) is None or any(m.startswith(("and ", "whose")) for m in mods):
             raise Unsayable
         if any(re.match(r"who |that ", m) for m in mods[:-1]):
@@ -389,6 +385,8 @@ class _Writer:
         if len(options) + len(near) > 1:  # "with a comment posted by ...": what is posted?
             having = [f.kind in UNSLOTTED for f in filters] + [True] * len(exists)
             options = [_relative(o) if has else o for o, has in zip(options, having, strict=True)]
+        if came >= 0:  # "with accepted answers with a score above 5": whose score?
+            options = [[o for o in each if not o.startswith("with")] or each for each in options]
         simple = [self._chosen(o, many) for o in options]
         crowded = len(near) > 1 or self._said(at)
         branches = sorted(((self._depth(n, at), self._branch(at, n, many, crowded)) for n in near), key=lambda b: b[0])
@@ -437,6 +435,8 @@ class _Writer:
         if on_hop := self._filters_on_hop(at, to):  # "earned in 2012", not "holding ... in 2012"
             events = [self._on_hop(at, to, f).event for f in on_hop]
             options = [m for m in options if all(e in m for e in events)] or options
+        if at != self.spec.subject:  # "comments on an answer by Ann": who wrote what?
+            options = [m for m in options if not m.startswith("by ")]
         if crowded:
             options = [m for m in options if RELATIVE.match(m) or PARTICIPLE.match(m)] or options
         if not options:
@@ -583,12 +583,14 @@ def _relative(options: list[str]) -> list[str]:
     return [o for o in options if RELATIVE.match(o)] or options
 
 
-def _joined(mods: list[str]) -> list[str]:
-    """The same with "and" between clauses."""
+def _joined(mods: list[str], many: bool) -> list[str]:
+    """The same with "and" between clauses; a participle behind "with" gets its own "that were", or it would be the score's."""
     out: list[str] = []
     for m in mods:
         before = out[-1].removeprefix("and ") if out else ""
         clauses = RELATIVE.match(m) and RELATIVE.match(before)
+        if PARTICIPLE.match(m) and before.startswith("with"):
+            m = f"that {'were' if many else 'was'} {m}"
         both = PARTICIPLE.match(m) and PARTICIPLE.match(before)
         if clauses or both or (m.startswith("with") and before.startswith("with")):
             m = f"and {m}"
