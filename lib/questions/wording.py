@@ -22,9 +22,8 @@ N = 8  # words in a row that a test's wording shouldn't share with a training on
 BRACKET = re.compile(r"<(\w+)(?::([^>]*))?>")
 OTHERS = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")
 AGREEING = re.compile(r"\[([^|\]]*)\|([^|\]]*)\]")
-PARTICIPLE = re.compile(
-    r"(?:last )?(?:\w+ed|written|given|held|cast|made|put|seen|used|active)\b|older|younger|taller|shorter|heavier|lighter|known"
-)
+COMPARED = re.compile("older|younger|taller|shorter|heavier|lighter|known")
+PARTICIPLE = re.compile(rf"(?:last )?(?:\w+ed|written|given|held|cast|made|put|seen|used|active)\b|{COMPARED.pattern}")
 FINITE = re.compile(
     r"(?:who|that) (?!nobody|someone|another|no other|the |a |an |\{)(?:[\w']+)"
 )  # followed by what the thing itself does
@@ -590,7 +589,8 @@ def _joined(mods: list[str], many: bool) -> list[str]:
         before = out[-1].removeprefix("and ") if out else ""
         clauses = RELATIVE.match(m) and RELATIVE.match(before)
         if PARTICIPLE.match(m) and before.startswith("with"):
-            m = f"that {'were' if many else 'was'} {m}"
+            being = ("are", "is") if COMPARED.match(m) else ("were", "was")
+            m = f"that {being[0] if many else being[1]} {m}"
         both = PARTICIPLE.match(m) and PARTICIPLE.match(before)
         if clauses or both or (m.startswith("with") and before.startswith("with")):
             m = f"and {m}"
