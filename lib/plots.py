@@ -27,6 +27,7 @@ from lib import plan
 from lib.compare import points
 from lib.measures import OUTCOMES
 from lib.mistakes import OTHER, SILENT
+from lib.shown import OUTCOME_WORDS
 
 Results = dict[str, Any]
 GROUPS = ("never", "sometimes", "always")
@@ -35,13 +36,6 @@ ARM = {"base": "#8a8f96", "control": "#0072b2", "trained": "#d55e00"}
 MARKER = {"base": "s", "control": "o", "trained": "D"}
 SEEDS = ("#d55e00", "#cc79a7", "#e69f00", "#009e73", "#56b4e9")
 OUTCOME = {"strict": "#009e73", "form": "#56b4e9", "wrong": "#d55e00", "wrong_turns": "#cc79a7", "no_query": "#8a8f96"}
-WORDS = {
-    "strict": "strictly right",
-    "form": "right values, wrong shape",
-    "wrong": "wrong",
-    "wrong_turns": "wrong, out of turns",
-    "no_query": "no query",
-}
 WIDTH = 6.4  # inches
 STYLE = Path(__file__).with_name("plots.mplstyle")
 
@@ -275,7 +269,7 @@ def flows(results: Results) -> Figure:
         for name in names:
             share = sum(flow[name].values()) if before else sum(flow[other][name] for other in names)
             axis.add_patch(Rectangle((x - 0.012, tops[name] - share), 0.024, share, color=OUTCOME[name]))
-            label = f"{WORDS[name]}  {share:.1%}" if before else f"{share:.1%}  {WORDS[name]}"
+            label = f"{OUTCOME_WORDS[name]}  {share:.1%}" if before else f"{share:.1%}  {OUTCOME_WORDS[name]}"
             axis.text(
                 x + (-0.03 if before else 0.03), tops[name] - share / 2, label, ha=side, va="center", fontsize=8.5
             )

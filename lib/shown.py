@@ -18,6 +18,14 @@ from typing import Any
 from lib import values
 
 Table = Sequence[Sequence[Any]]
+OUTCOME_WORDS = {
+    "strict": "strictly right",
+    "form": "right values, wrong shape",
+    "wrong": "wrong",
+    "wrong_turns": "wrong, out of turns",
+    "no_query": "no query",
+    "error": "lost to a fault",
+}
 SAME = "="  # a row's marks: it is in both,
 MISSING = "−"  # in the reference alone,
 SURPLUS = "+"  # in the answer alone,

@@ -14,17 +14,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lib.episodes import OUT_OF_TURNS
-from lib.shown import MISSING, SAME, SURPLUS, UNKNOWN, difference, highlighted, legible, table
+from lib.shown import MISSING, OUTCOME_WORDS, SAME, SURPLUS, UNKNOWN, difference, highlighted, legible, table
 
 Record = dict[str, Any]  # an episode or a question, as a line of its file holds it
-WORDS = {
-    "strict": "strictly right",
-    "form": "right values, wrong shape",
-    "wrong": "wrong",
-    "wrong_turns": "wrong, out of turns",
-    "no_query": "no query",
-    "error": "lost to a fault",
-}
 MARKS = {
     SAME: "in both",
     MISSING: "missing",
@@ -109,7 +101,7 @@ def verdict(episode: Record) -> list[tuple[str, str]]:
     """What was judged and counted of an episode, as pairs of name and text."""
     counted = f"{episode['turns']} turns, {episode['tokens']['sampled']:,} tokens sampled"
     lines = [
-        ("outcome", WORDS[episode["outcome"]]),
+        ("outcome", OUTCOME_WORDS[episode["outcome"]]),
         *((name, "yes" if episode[name] else "no") for name in ("strict", "lenient", "lenient_literal")),
         ("row F1", f"{episode['f1']:.2f}"),
         ("reward", f"{episode['reward']:.2f}"),

@@ -14,7 +14,7 @@ from matplotlib import pyplot as plt
 from lib import plan, plots
 from lib.compare import points
 from lib.measures import OUTCOMES
-from lib.plots import WORDS
+from lib.shown import OUTCOME_WORDS
 from reports import project, unsolved, worked
 from reports.markdown import arm_words, code, count, escape, gain, interval, listed, percent, rate, raw, table
 
@@ -197,7 +197,7 @@ class Report:
         for arm in ("base", "control", "trained"):
             found = self.arms["sampled"][arm]["outcomes"]
             rows.append([arm_words(arm), *(count(found[name]) for name in (*OUTCOMES, "error"))])
-        return table(["arm", *(WORDS[name] for name in OUTCOMES), "lost to faults"], rows)
+        return table(["arm", *(OUTCOME_WORDS[name] for name in OUTCOMES), "lost to faults"], rows)
 
     def headroom_table(self) -> str:
         """What the base model's answers said beforehand of the room for practice."""

@@ -23,8 +23,8 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from lib.files import read_jsonl, write_text  # noqa: E402
-from lib.shown import cell, difference, highlighted, legible  # noqa: E402
-from lib.transcript import MARKS, WORDS, conversation, verdict  # noqa: E402
+from lib.shown import OUTCOME_WORDS, cell, difference, highlighted, legible  # noqa: E402
+from lib.transcript import MARKS, conversation, verdict  # noqa: E402
 
 PER_FILE = 16  # questions in one file of transcripts
 REFERENCE_ROWS = 50  # that are shown
@@ -53,7 +53,14 @@ def write(data: Path, run: str, out: Path) -> int:
     sets, bodies = pages(episodes, asked)
     bodies_in(out.with_suffix(""), bodies)
     prompt = legible((folder / "system_prompt.txt").read_text(encoding="utf-8"))
-    index = {"run": run, "words": WORDS, "letters": LETTERS, "marks": MARKS, "prompt": prompt, "perFile": PER_FILE}
+    index = {
+        "run": run,
+        "words": OUTCOME_WORDS,
+        "letters": LETTERS,
+        "marks": MARKS,
+        "prompt": prompt,
+        "perFile": PER_FILE,
+    }
     parts = {name: (HERE / f"transcripts.{name}").read_text(encoding="utf-8") for name in ("html", "css", "js")}
     page = Template(parts["html"]).substitute(
         run=run,

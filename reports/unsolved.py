@@ -12,7 +12,7 @@ from typing import Any
 from lib import plan
 from lib.episodes import Episode
 from lib.files import read_jsonl
-from lib.plots import WORDS
+from lib.shown import OUTCOME_WORDS
 from reports.markdown import code, count, escape, listed, percent, table
 from reports.worked import sampled
 
@@ -60,7 +60,7 @@ def in_common(attempts: Sequence[Episode], reference: str | None) -> str:
     different = len(set(queries))
     said = [
         f"{count(len(attempts))} attempts, {count(different)} different quer{'y' if different == 1 else 'ies'}",
-        f"{percent(most / len(attempts), 0)} {WORDS[outcome]}",
+        f"{percent(most / len(attempts), 0)} {OUTCOME_WORDS[outcome]}",
     ]
     if queries:
         _, same = _most([episode.digest for episode in attempts if episode.query is not None])

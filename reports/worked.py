@@ -15,7 +15,7 @@ from typing import Any
 from lib import episodes, transcript
 from lib.episodes import Episode
 from lib.measures import OUTCOMES
-from lib.plots import WORDS
+from lib.shown import OUTCOME_WORDS
 from reports.markdown import arm_words, count, escape, raw, table
 
 ARMS = ("base", "control", "trained")
@@ -79,8 +79,8 @@ def _pooled(arm: str) -> str:
 
 
 def _said(counts: Mapping[str, int]) -> str:
-    words = {**WORDS, "error": "lost to a fault"}
-    return ", ".join(f"{count(counts[name])} {words[name]}" for name in (*OUTCOMES, "error") if counts[name]) or "–"
+    named = (f"{count(counts[name])} {OUTCOME_WORDS[name]}" for name in (*OUTCOMES, "error") if counts[name])
+    return ", ".join(named) or "–"
 
 
 def _transcript(episode: Episode) -> str:
@@ -89,7 +89,7 @@ def _transcript(episode: Episode) -> str:
         f'<div class="turn"><p class="role">scored</p><pre>{html.escape(episode.query or "no query ran")}</pre></div>'
     )
     when = "asked anew" if "/fresh/" in episode.id else "in the test"
-    summary = f"{arm_words(episode.arm)}, {when}: {WORDS.get(episode.outcome, episode.outcome)} ({episode.id})"
+    summary = f"{arm_words(episode.arm)}, {when}: {OUTCOME_WORDS[episode.outcome]} ({episode.id})"
     return raw(f'<details class="transcript"><summary>{html.escape(summary)}</summary>{turns}{scored}</details>')
 
 
