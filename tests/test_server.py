@@ -1,6 +1,7 @@
 """The managed server: side by side, no orphans, nothing half-loaded, and clear words when it can't be had."""
 
 import contextlib
+import io
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import time
 
 import neo4j
 import pytest
+import requests
 
 from lib import graph
 from lib.graph import jars, load, server
@@ -236,7 +238,40 @@ except server.ServerError as e:
     assert not [path for path in (server.DATA / "neo4j" / "runs").glob(f"{done.pid}-*") if path.is_dir()]
 
 
+def test_a_moment_without_network_fails_no_download(tmp_path, monkeypatch):
+    pin = next(tuple(reversed(line.split())) for line in jars.PINS.read_text().splitlines())
+    (known,) = jars.fetch([pin])
+    faults = [requests.ConnectionError("a name can't be resolved"), Half(), None]
+
+    def get(url, **_):
+        response = requests.Response()
+        response.status_code = 404 if url.endswith(".sha1") else 200
+        fault = faults.pop(0) if response.status_code == 200 else None
+        if isinstance(fault, OSError):
+            raise fault
+        response.raw = fault or io.BytesIO(known.read_bytes())
+        return response
+
+    monkeypatch.setattr("jgo.util.http.get", get)
+    monkeypatch.setattr(jars, "PAUSE", 0.01)
+    (fetched,) = jars.fetch([pin], tmp_path)
+    assert faults == [] and fetched.is_relative_to(tmp_path) and jars.sha256(fetched) == pin[1]
+
+
+class Half(io.BytesIO):
+    """An answer that breaks off."""
+
+    def __init__(self):
+        super().__init__(b"PK")
+
+    def read(self, *_):
+        if not (some := super().read(2)):
+            raise ConnectionResetError("the connection broke off")
+        return some
+
+
 def test_no_network_and_damaged_jars(tmp_path, monkeypatch):
+    monkeypatch.setattr(jars, "PAUSE", 0.01)
     pin = next(tuple(reversed(line.split())) for line in jars.PINS.read_text().splitlines())
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import textwrap
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 PINS = Path(__file__).with_name("jars.sha256")
 AT_ONCE = 8
+TRIES, PAUSE = 5, 1.0  # seconds before the second try, doubled before each further one
 OTHER_WAYS = (
     "Connect once and run it again (what was fetched is kept), copy ~/.m2/repository from a machine that has the jars, "
     "or name a running server in NEO4J_URI"
@@ -79,7 +81,7 @@ def _download(missing: list[tuple[Artifact, str]], context: MavenContext) -> Non
         def one(job: tuple[Artifact, str]) -> None:
             target, checksum = job
             try:
-                part = aside.create_dependency(_coordinate(target)).artifact.resolve()
+                part = _resolved(aside.create_dependency(_coordinate(target)).artifact)
             except RuntimeError as e:
                 raise JarError(f"{_coordinate(target)} is not to be had: {_reason(e)}. {OTHER_WAYS}") from e
             if (got := sha256(part)) != checksum:
@@ -98,6 +100,17 @@ def _download(missing: list[tuple[Artifact, str]], context: MavenContext) -> Non
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+
+
+def _resolved(artifact: Artifact) -> Path:
+    """The downloaded file. What fails for a moment only, as the look-up of a name can, is tried again."""
+    for attempt in range(TRIES - 1):
+        try:
+            return artifact.resolve()
+        except OSError:
+            _home(artifact).unlink(missing_ok=True)  # the beginning of a file
+            time.sleep(PAUSE * 2**attempt)
+    return artifact.resolve()
 
 
 def sha256(path: Path) -> str | None:
