@@ -131,13 +131,12 @@ def evaluate(settings: Settings, arm: str) -> Path:
 
 
 async def _evaluate(settings: Settings, arm: str, uri: str, work: Path) -> None:
-    seed = int(arm.removeprefix("trained-")) if arm.startswith("trained-") else 0
     client = await arm_client(settings, arm, work)
     async with world_for(settings, uri, settings.agent.evaluation_query_timeout) as (world, renderer):
         with Writer(settings.episodes(arm)) as writer:
             for decode, samples in (("sampled", settings.evaluate.samples), ("greedy", 1)):
                 policy = sampler(client, settings, greedy=decode == "greedy")
-                label = Label(settings.run, arm, seed, "evaluate", decode)
+                label = label_of(settings, arm, decode)
                 for split, asked in asked_sets(settings).items():
                     await rollouts(
                         lambda _: policy,  # noqa: B023  # used before the loop goes on
@@ -152,6 +151,12 @@ async def _evaluate(settings: Settings, arm: str, uri: str, work: Path) -> None:
                         f"{arm}, {split}, {decode}",
                     )
             writer.finish()
+
+
+def label_of(settings: Settings, arm: str, decode: str = "sampled") -> Label:
+    """Where the answers of an arm belong; its seed is that of its training, 0 for an arm that had none."""
+    seed = int(arm.removeprefix("trained-")) if arm.startswith("trained-") else 0
+    return Label(settings.run, arm, seed, "evaluate", decode)
 
 
 async def arm_client(settings: Settings, arm: str, work: Path) -> tinker.SamplingClient:

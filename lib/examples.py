@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 
 from lib import loop
-from lib.agent import EnvironmentFault, Label, Question
+from lib.agent import EnvironmentFault, Question
 from lib.backends import local
 from lib.episodes import Episode, Writer
-from lib.evaluate import arm_client, questions, rollouts, sampler, world_for
+from lib.evaluate import arm_client, label_of, questions, rollouts, sampler, world_for
 from lib.graph import server
 from lib.plan import FIRST_SET
 from lib.settings import ROOT, Settings, SettingsError, load
@@ -73,13 +73,11 @@ async def _record(settings: Settings, asked: list[Question], uri: str, work: Pat
     async with world_for(settings, uri, settings.agent.evaluation_query_timeout) as (world, renderer):
         for arm in settings.arms:
             policy = sampler(await arm_client(settings, arm, work), settings)
-            seed = int(arm.removeprefix("trained-")) if arm.startswith("trained-") else 0
-            label = Label(settings.run, arm, seed, "evaluate")
             await rollouts(
                 lambda _: policy,  # noqa: B023  # used before the loop goes on
                 asked,
                 settings.evaluate.samples,
-                label,
+                label_of(settings, arm),
                 world,
                 renderer,
                 settings,
