@@ -1,4 +1,5 @@
-"""What a result hangs on beside settings and data: the loop, the environment, the scorer and the prompt, each as a digest.
+"""What a result hangs on beside settings and data: the loop, the agent, the environment, the scorer and the prompt, each as a
+digest.
 
 The plan holds them, so that a change after training began can't pass unseen. They are the same on every machine that has
 the same commit and the same lock: contents of files and versions count, no paths, platforms or builds.
@@ -20,38 +21,51 @@ LOOP = ("rl", "tool_use", "renderers", "eval/evaluators.py", "completers.py", "c
 PACKAGES = ("neo4j", "numba", "numpy", "scipy", "tinker", "tinker-cookbook", "tokenizers", "torch", "transformers")
 LOCK = "requirements.lock"
 DATABASE = "lib/graph/jars.sha256"  # the server's program files
+# What acts, is trained and is asked, with its tool.
+AGENT = (
+    "lib/agent.py", "lib/backends", "lib/evaluate.py", "lib/graph/errors.py", "lib/graph/literals.py",
+    "lib/graph/query.py", "lib/graph/results.py", "lib/graph/vet.py", "lib/graph/wire.py", "lib/loop.py", "lib/train.py",
+)  # fmt: skip
 SCORER = ("lib/pairing.py", "lib/reward.py", "lib/values.py")
 PROMPT = ("lib/graph/prompt.py", "lib/graph/world.py")  # they make the text; world.py also describes the tool
 
 
 def of(system_prompt: Path) -> dict[str, Any]:
-    """The fingerprints by name: `loop`, `scorer` and `prompt` as sha256 in hex, `environment` by package.
+    """The fingerprints by name: `loop`, `agent`, `scorer` and `prompt` as sha256 in hex, `environment` by package.
 
     system_prompt: the file with the prompt's text and the tool's description. Raises FileNotFoundError where it is missing.
     """
     return {
         "loop": digest(loop()),
+        "agent": digest(_own(file) for part in AGENT for file in files(part)),
         "environment": {**environment(), "database": digest([_own(DATABASE)])},
         "scorer": digest(map(_own, SCORER)),
         "prompt": digest([*map(_own, PROMPT), ("system_prompt.txt", system_prompt.read_bytes())]),
     }
 
 
-def digest(files: Iterable[tuple[str, bytes]]) -> str:
+def files(part: str) -> list[str]:
+    """A file's own name, or the names of the modules in a folder, below the project's root."""
+    if (ROOT / part).is_dir():
+        return sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / part).rglob("*.py"))
+    return [part]
+
+
+def digest(contents: Iterable[tuple[str, bytes]]) -> str:
     """One sha256 over names and contents, in the order of the names."""
-    lines = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(files)]
+    lines = [f"{hashlib.sha256(content).hexdigest()}  {name}\n" for name, content in sorted(contents)]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def loop() -> list[tuple[str, bytes]]:
     """Names and contents of the installed cookbook's files in LOOP; found without importing it, which takes seconds."""
     cookbook = Path(str(distribution("tinker-cookbook").locate_file("tinker_cookbook")))
-    files = [
+    found = [
         file
         for part in LOOP
         for file in ([cookbook / part] if part.endswith(".py") else (cookbook / part).rglob("*.py"))
     ]
-    return [(file.relative_to(cookbook).as_posix(), file.read_bytes()) for file in files]
+    return [(file.relative_to(cookbook).as_posix(), file.read_bytes()) for file in found]
 
 
 def environment() -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lib.episodes import OUT_OF_TURNS, Episode
-from lib.graph import vet
+from lib.graph.patterns import looks_at_the_graph, tokens
 from lib.reward import digest
 
 Question = dict[str, Any]
@@ -36,7 +36,6 @@ AGREEMENT = 0.80  # least correlation of reward and strict score
 COMMON = 0.05  # share of questions with one and the same single value, from which on that value is a good guess
 LUCK = 0.10  # share of right answers that are empty or a good guess, and as frequent where they are wrong
 SHOWN = 3  # examples of each
-PATTERN = re.compile(r"\b(?:match|call)\b|\(\s*\w*\s*:|-\[|--", re.IGNORECASE)
 SHORT = 2  # characters of a value that stands in many questions by chance
 
 
@@ -67,9 +66,9 @@ def constant_answers(episodes: Sequence[Episode], asked: dict[str, Question]) ->
 
 def one_query(episodes: Sequence[Episode], asked: dict[str, Question]) -> dict[str, Any]:
     """A few queries for questions that need others, whatever their blanks and comments."""
-    references = Counter(_tokens(question["query"]) for question in asked.values())
+    references = Counter(tokens(question["query"]) for question in asked.values())
     return _few_in_excess(
-        episodes, lambda e: None if e.query is None else _tokens(e.query), references, len(asked), ONE_QUERY
+        episodes, lambda e: None if e.query is None else tokens(e.query), references, len(asked), ONE_QUERY
     )
 
 
@@ -87,7 +86,7 @@ def extra_columns(episodes: Sequence[Episode], asked: dict[str, Question]) -> di
 
 def no_graph(episodes: Sequence[Episode], asked: dict[str, Question]) -> dict[str, Any]:
     """A result that is written out in the query, such as RETURN 17."""
-    found = [episode for episode in episodes if episode.query is not None and not PATTERN.search(episode.query)]
+    found = [episode for episode in episodes if episode.query is not None and not looks_at_the_graph(episode.query)]
     return _share(found, episodes, NO_GRAPH)
 
 
@@ -175,11 +174,6 @@ def _few_in_excess(
     most = sorted(often, key=lambda name: (-excess[name], name))[:FEW]
     found = [episode for name, episode in given if name in most]
     return _line(found, episodes, math.fsum(excess[name] for name in most), limit)
-
-
-def _tokens(query: str) -> str:
-    """A query without its blanks and comments."""
-    return " ".join(match[0] for match in vet.TOKEN.finditer(query) if match.lastgroup != "blank")
 
 
 def _stands_in(rows: Iterable[Sequence[Any]], question: Question) -> bool:

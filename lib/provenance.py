@@ -13,21 +13,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from lib import episodes, loop
 from lib.files import read_jsonl, write_jsonl
-from lib.graph import server, vet
-from lib.graph.query import CAP, QueryError, Reader, Unavailable
+from lib.graph import server
+from lib.graph.patterns import asking_for_nodes
+from lib.graph.query import CAP, QueryError, Reader, TimedOut, Unavailable
 from lib.settings import SETS, Settings, SettingsError, load
 
 # What these queries cost is planning, and a crowd of new plans keeps the server from answering anybody.
 AT_ONCE = 4
-UNLIKE = frozenset(
-    ("call", "union", "unwind", "let", "filter")
-)  # behind these, a match isn't what the query starts with
 Nodes = frozenset[str] | None  # ids of the nodes; None: not known
 
 
@@ -57,12 +54,20 @@ async def _similarities(
     queries = sorted({query for _, query in scored} | {references[question] for question, _ in scored})
     gate = asyncio.Semaphore(AT_ONCE)  # the reader's own limit doesn't hold for its first question of a server
 
+    late: list[str] = []
+
     async def one(query: str) -> Nodes:
         async with gate:
-            return await matched_nodes(reader, query)
+            try:
+                return await matched_nodes(reader, query)
+            except TimedOut:
+                late.append(query)
+                return None
 
     try:
         nodes = dict(zip(queries, await asyncio.gather(*map(one, queries)), strict=True))
+        for query in late.copy():  # alone, so that no crowd decides what is known
+            nodes[query] = await one(query)
     finally:
         await reader.close()
     return [
@@ -80,48 +85,17 @@ def similarity(answer: Nodes, reference: Nodes) -> float | None:
 
 
 async def matched_nodes(reader: Reader, query: str) -> Nodes:
-    """Ids of the nodes that a query's patterns match; None where they can't be asked for, are too many, or take too long."""
+    """Ids of the nodes that a query's patterns match; None where they can't be asked for or are too many. Raises TimedOut."""
     asked = asking_for_nodes(query)
     if asked is None:
         return None
     try:
         rows = await reader.run(asked, CAP)
+    except TimedOut:
+        raise
     except QueryError:
         return None
     return None if rows.cut else frozenset(row[0] for row in rows.rows if row[0] is not None)
-
-
-def asking_for_nodes(query: str) -> str | None:
-    """The query up to its first RETURN or WITH, asking for the ids of all nodes in its patterns, those without a name too.
-
-    None for a query of another build: one that doesn't begin with matches alone, or has no node in them.
-    """
-    tokens = [(str(match.lastgroup), match[0]) for match in vet.TOKEN.finditer(query)]
-    head, before, names, braces, brackets, pattern = "", "", dict[str, None](), 0, 0, False
-    for i, (kind, text) in enumerate(tokens):
-        word = text.lower() if kind == "word" and braces == 0 else ""
-        if word in UNLIKE or (word == "where" and brackets > 0):  # a condition inside a pattern may hold any brackets
-            return None
-        if word == "return" or (word == "with" and before not in ("starts", "ends")):
-            asked = f"UNWIND [{', '.join(names)}] AS matched_node RETURN DISTINCT elementId(matched_node)"
-            return head + asked if names else None
-        pattern = word == "match" or (pattern and word != "where")
-        braces += {"{": 1, "}": -1}.get(text, 0)
-        brackets += {"(": 1, "[": 1, ")": -1, "]": -1}.get(text, 0)
-        head += text
-        if pattern and braces == 0 and text == "(" and (name := _name(tokens[i + 1 :])) is not None:
-            head += "" if name else f"matched_{len(names)}"
-            names[name or f"matched_{len(names)}"] = None
-        before = word if kind != "blank" else before
-    return None
-
-
-def _name(rest: Iterable[tuple[str, str]]) -> str | None:
-    """What stands behind an opening bracket: a node's name, '' for a node without one, None where it is no node."""
-    kind, text = next(((kind, text) for kind, text in rest if kind != "blank"), ("", ""))
-    if kind in ("word", "quoted"):
-        return text
-    return "" if text in (":", ")", "{") else None
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -29,6 +29,7 @@ CHANGED = {  # how plan.check's sentences begin -> what has changed
     "inputs.questions": "the questions",
     "inputs.base": "the base model",
     "inputs.loop": "the training loop",
+    "inputs.agent": "the agent, its tool or the backend",
     "inputs.environment": "the environment",
     "inputs.scorer": "the scorer",
     "inputs.prompt": "the prompt",

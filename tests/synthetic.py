@@ -260,9 +260,11 @@ def tamper(settings: Settings, part: str, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(fingerprints, "loop", lambda: [("rl/train.py", b"another loop")])
     else:
         root = settings.data / "project"
-        for name in (*fingerprints.SCORER, *fingerprints.PROMPT, fingerprints.LOCK, fingerprints.DATABASE):
+        agent = [file for one in fingerprints.AGENT for file in fingerprints.files(one)]
+        for name in (*agent, *fingerprints.SCORER, *fingerprints.PROMPT, fingerprints.LOCK, fingerprints.DATABASE):
             write_text(root / name, (ROOT / name).read_text())
-        with (root / {"scorer": "lib/reward.py", "environment": fingerprints.DATABASE}[part]).open("a") as file:
+        changed = {"agent": "lib/backends/local.py", "scorer": "lib/reward.py", "environment": fingerprints.DATABASE}
+        with (root / changed[part]).open("a") as file:
             file.write("# another\n")
         patch.setattr(fingerprints, "ROOT", root)
 

@@ -64,7 +64,13 @@ def test_a_stage_depends_on_the_code_that_it_runs(name: str):
     if "lib/graph/server.py" in needed:
         needed |= {"lib/graph/watchdog.py", "lib/graph/jars.sha256"}
     if "lib/fingerprints.py" in needed:
-        needed |= {*fingerprints.SCORER, *fingerprints.PROMPT, fingerprints.LOCK, fingerprints.DATABASE}
+        needed |= {
+            *fingerprints.AGENT,
+            *fingerprints.SCORER,
+            *fingerprints.PROMPT,
+            fingerprints.LOCK,
+            fingerprints.DATABASE,
+        }
     if "lib/plots.py" in needed:
         needed |= {"lib/plots.mplstyle"}
     if "lib/graph/mapping.py" in needed:

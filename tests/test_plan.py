@@ -60,11 +60,11 @@ def test_it_says_why_and_when_it_stops(settings):
     written = json.loads(plan.write(settings).read_text())
     assert all(one["foretold"] and one["because"] for one in written["predictions"].values())
     assert written["hypothesis"].keys() == {"claim", "because", "against"} and "after a look" in written["stopping"]
-    assert {"loop", "environment", "scorer", "prompt"} < written["inputs"].keys()
+    assert {"loop", "agent", "environment", "scorer", "prompt"} < written["inputs"].keys()
     assert written["inputs"]["environment"]["torch"] in (synthetic.ROOT / "requirements.lock").read_text()
 
 
-@pytest.mark.parametrize("name", ["scorer", "environment", "loop", "prompt"])
+@pytest.mark.parametrize("name", ["scorer", "environment", "loop", "agent", "prompt"])
 def test_what_else_a_result_hangs_on_is_named(settings, name, monkeypatch):
     plan.write(settings)
     begin_training(settings)

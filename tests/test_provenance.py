@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lib import compare, provenance
 from lib.files import write_jsonl
+from lib.graph import patterns
 from lib.graph.query import Reader
 from lib.measures import Arm, Method
 
@@ -35,7 +36,7 @@ def test_similarity_is_a_share_symmetric_and_one_only_for_equals(one, other):
     ],
 )
 def test_all_nodes_of_the_patterns_are_asked_for(query, names):
-    asked = provenance.asking_for_nodes(query)
+    asked = patterns.asking_for_nodes(query)
     assert re.search(r"UNWIND \[(.*)\] AS matched_node RETURN DISTINCT elementId\(matched_node\)$", asked)[1] == names
     assert asked.lower().startswith(query.lower().split(" where")[0].split(" return")[0][:8])
 
@@ -52,7 +53,7 @@ def test_all_nodes_of_the_patterns_are_asked_for(query, names):
     ],
 )
 def test_a_query_of_another_build_is_not_known(query):
-    assert provenance.asking_for_nodes(query) is None
+    assert patterns.asking_for_nodes(query) is None
 
 
 def test_on_the_database(uri):
