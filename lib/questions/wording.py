@@ -475,6 +475,8 @@ class _Writer:
             options = [m for m in options if all(e in m for e in events)] or options
         if at != self.spec.subject:  # "comments on an answer by Ann": who wrote what?
             options = [m for m in options if not m.startswith("by ")]
+            if not closed:  # "with an accepted answer with a comment by Ann": what is with the comment?
+                options = [m for m in options if not m.startswith("with")] or options
         if crowded:
             options = [m for m in options if RELATIVE.match(m) or PARTICIPLE.match(m)] or options
         text = self._chosen(options, many)
