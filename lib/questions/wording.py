@@ -163,12 +163,10 @@ class _Writer:
             if self._modifying(self.spec.subject, -1) > 1 or not self._short():
                 raise Unsayable
             frame = frame.replace("<plain>", "")
-        if "<gplain>" in frame:
-            if self._near(
-                self.spec.group, self.spec.subject
-            ):  # "which users who ... posted ...": a long way to the verb
+        if "<gplain>" in frame or "<gsaid>" in frame:  # "which users who ... posted ...": a long way to the verb
+            if ("<gsaid>" in frame) != bool(self._near(self.spec.group, self.spec.subject)):
                 raise Unsayable
-            frame = frame.replace("<gplain>", "")
+            frame = frame.replace("<gplain>", "").replace("<gsaid>", "")
         text = BRACKET.sub(lambda m: self.part(m[1], m[2] or ""), frame)
         return text if text[0] == "{" else text[0].upper() + text[1:]
 
