@@ -31,22 +31,23 @@ def _measure(spec: Spec, lexicon: Lexicon) -> list[str]:
         return []
     about, p = lexicon.thing(spec.labels[spec.subject]).properties[spec.measure], quoted(spec.measure)
     noun = f"number of {about.counted}" if about.counted else about.noun
-    high = "most" if about.counted else "highest"
+    highest, lowest, _ = about.degrees
+    most, least, more = ("most", "fewest", "more") if about.counted else about.degrees
     told = about.counted or about.noun
     return {
         "avg": [f"average {noun} refers to avg({p})"],
         "avg per": [f"average {noun} refers to avg({p})"],
         "sum": [f"total {noun} refers to sum({p})"],
-        "max": [f"highest {noun} refers to max({p})"],
-        "min": [f"lowest {noun} refers to min({p})"],
-        "gap": [f"difference between the highest and the lowest {noun} refers to max({p}) - min({p})"],
+        "max": [f"{highest} {noun} refers to max({p})"],
+        "min": [f"{lowest} {noun} refers to min({p})"],
+        "gap": [f"difference between the {highest} and the {lowest} {noun} refers to max({p}) - min({p})"],
         "first": [f"earliest {about.date} refers to min({p})"],
         "last": [f"latest {about.date} refers to max({p})"],
-        "top": [f"{high} {told} refers to the largest {p}"],
-        "best": [f"{high} {told} refers to the largest {p}"],
-        "worst": [f"{'fewest' if about.counted else 'lowest'} {told} refers to the smallest {p}"],
+        "top": [f"{most} {told} refers to the largest {p}"],
+        "best": [f"{most} {told} refers to the largest {p}"],
+        "worst": [f"{least} {told} refers to the smallest {p}"],
         "ordered": [f"the order refers to {p}, largest first"],
-        "compare": [f"{'more' if about.counted else 'higher'} {told} refers to the larger {p}"],
+        "compare": [f"{more} {told} refers to the larger {p}"],
     }.get(spec.form, [f"{noun} refers to {p}"])
 
 

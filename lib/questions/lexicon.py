@@ -28,11 +28,13 @@ MOSTLY = 0.2  # share of nodes with a number that may be averaged or ranked
 
 @dataclass(frozen=True)
 class Property:
-    """A property in words. measure: "a score above 5"; counted: "more than 5 views"; text: what it says; event: what
-    happened then, with `base` for "did ... join" where the subject did it; date: what the day is called. The lists are
-    whole modifiers that replace the usual ones; `equal` marks a text by which things are filtered."""
+    """A property in words. measure: "a score above 5"; degrees: of it, the most, the least and the more; counted: "more than
+    5 views"; text: what it says; event: what happened then, with `base` for "did ... join" where the subject did it; date:
+    what the day is called. The lists are whole modifiers that replace the usual ones; `equal` marks a text by which things
+    are filtered."""
 
     measure: str = ""
+    degrees: tuple[str, str, str] = ("highest", "lowest", "higher")
     counted: str = ""
     text: str = ""
     event: str = ""

@@ -7,6 +7,7 @@ import random
 import re
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import yaml
@@ -28,11 +29,20 @@ FINITE = re.compile(
     r"(?:who|that) (?!nobody|someone|another|no other|the |a |an |\{)(?:[\w']+)"
 )  # followed by what the thing itself does
 RELATIVE = re.compile(r"who |that |whose |for which |to which |of which |which ")
+INNER = re.compile(r"\b(?:that|who|whose|with)\b")  # opens a part of a part, to which what follows might belong
+ALIKE = (
+    "posted asked created made left wrote cast given contributed",
+    "got received",
+    "edited",
+    "links linked linking",
+)
 EARLY, LATE = ["first", "earliest"], ["last", "latest", "most recent"]
-BE = re.compile(r"(?:from|about|older|younger|aged|taller|shorter|heavier|lighter|based|located|known|published)\b")
+BE = re.compile(
+    rf"(?:from|about|aged|based|located|published|tagged|used|not|linked|described|owned|held|rated|{COMPARED.pattern})\b"
+)
 AGGREGATES = {
-    "avg": "the average {m}", "sum": "the total {m}", "max": "the highest {m}", "min": "the lowest {m}",
-    "gap": "the difference between the highest and the lowest {m}", "avg per": "the average {m}",
+    "avg": "the average {m}", "sum": "the total {m}", "max": "the {most} {m}", "min": "the {least} {m}",
+    "gap": "the difference between the {most} and the {least} {m}", "avg per": "the average {m}",
 }  # fmt: skip
 SHAPES = {"avg": "aggregate", "sum": "aggregate", "max": "aggregate", "min": "aggregate", "gap": "aggregate",
           "first": "when", "last": "when", "worst": "best"}  # fmt: skip
@@ -57,12 +67,12 @@ def wordings(spec: Spec, lexicon: Lexicon, seed: int) -> tuple[str, ...]:
     found: list[str] = []
     seen: set[str] = set()
     runs: set[tuple[str, ...]] = set()
-    for _ in range(2):
+    for clear in (True, True, False):  # a spec that can't be said clearly often enough is said as well as it can be
         for frame in frames:
-            if len(found) == WORDINGS:
+            if len(found) == WORDINGS or (not clear and len(found) >= LEAST):
                 return tuple(found)
             late = len(found) >= WORDINGS - WORDINGS // 3
-            if text := _draw(frame, spec, lexicon, rng, seen, runs if late else None):
+            if text := _draw(frame, spec, lexicon, rng, seen, runs if late else None, clear):
                 found.append(text)
                 seen.add(skeleton(text))
                 if not late:
@@ -71,14 +81,20 @@ def wordings(spec: Spec, lexicon: Lexicon, seed: int) -> tuple[str, ...]:
 
 
 def _draw(
-    frame: str, spec: Spec, lexicon: Lexicon, rng: random.Random, seen: set[str], runs: set[tuple[str, ...]] | None
+    frame: str,
+    spec: Spec,
+    lexicon: Lexicon,
+    rng: random.Random,
+    seen: set[str],
+    runs: set[tuple[str, ...]] | None,
+    clear: bool,
 ) -> str | None:
     """A new sentence of a form; where `runs` are to be avoided, the one with the fewest of them."""
     options: list[tuple[int, int, str]] = []
     slots = asked(spec)
     for _ in range(TRIES):
         try:
-            text = _Writer(spec, lexicon, rng).sentence(frame)
+            text = _Writer(spec, lexicon, rng, clear).sentence(frame)
         except Unsayable:
             continue
         if skeleton(text) in seen or not says(text, slots):
@@ -128,13 +144,15 @@ def fill_words(text: str, slots: dict[str, dict[str, Any]]) -> str:
 
 @dataclass
 class _Writer:
-    """One sentence: the choices made for it hold for all of it."""
+    """One sentence: the choices made for it hold for all of it. clear: raise Unsayable where a part might be another's."""
 
     spec: Spec
     lexicon: Lexicon
     rng: random.Random
+    clear: bool
 
     def __post_init__(self) -> None:
+        self.verbs: set[str] = set()
         self.noun_of = {
             label: self.rng.choice(self.lexicon.thing(label).nouns) for label in dict.fromkeys(self.spec.labels)
         }
@@ -145,6 +163,10 @@ class _Writer:
             if self._modifying(self.spec.subject, -1) > 1 or not self._short():
                 raise Unsayable
             frame = frame.replace("<plain>", "")
+        if "<gplain>" in frame or "<gsaid>" in frame:  # "which users who ... posted ...": a long way to the verb
+            if ("<gsaid>" in frame) != bool(self._near(self.spec.group, self.spec.subject)):
+                raise Unsayable
+            frame = frame.replace("<gplain>", "").replace("<gsaid>", "")
         text = BRACKET.sub(lambda m: self.part(m[1], m[2] or ""), frame)
         return text if text[0] == "{" else text[0].upper() + text[1:]
 
@@ -222,15 +244,18 @@ class _Writer:
         raise Unsayable
 
     def _say_agg(self) -> str:
-        return AGGREGATES[self.spec.form].format(m=self._say_quantity0())
+        most, least, _ = self.about.degrees
+        return AGGREGATES[self.spec.form].format(m=self._say_quantity0(), most=most, least=least)
 
     def _say_high(self) -> str:
         if self.about.counted:
             return f"the {'fewest' if self.spec.form == 'worst' else 'most'} {self.about.counted}"
-        return f"the {'lowest' if self.spec.form == 'worst' else 'highest'} {self.about.measure}"
+        return f"the {self.about.degrees[self.spec.form == 'worst']} {self.about.measure}"
 
     def _say_higher(self) -> str:
-        return f"more {self.about.counted}" if self.about.counted else f"the higher {self.about.measure}"
+        return (
+            f"more {self.about.counted}" if self.about.counted else f"the {self.about.degrees[2]} {self.about.measure}"
+        )
 
     def _say_by(self) -> str:
         return f"by {self._say_quantity0()}"
@@ -238,7 +263,11 @@ class _Writer:
     def _say_order(self) -> str:
         if self.about.counted:
             return f"from the most to the fewest {self.about.counted}"
-        return f"from the highest to the lowest {self.about.measure}"
+        most, least, _ = self.about.degrees
+        return f"from the {most} to the {least} {self.about.measure}"
+
+    def _say_most(self) -> str:
+        return self.about.degrees[0]
 
     # ------------------------------------------------------------ times
     def _say_earliest(self) -> str:
@@ -276,8 +305,6 @@ class _Writer:
         return self.np(self.spec.group, self.spec.subject, True)
 
     def _say_gpron(self) -> str:
-        if self._near(self.spec.group, self.spec.subject):  # "questions about x that have ...": about whom?
-            raise Unsayable
         return "who" if self.grouping.person else "that"
 
     def _say_gname(self) -> str:
@@ -299,6 +326,7 @@ class _Writer:
     def _does(self, how: str, many: bool) -> str:
         """What the group does with "the most" or "more than so many" of the subjects."""
         edge = self._edge(self.spec.group, self.spec.subject)
+        self.verbs |= _verbs(edge.verb)
         what = self.np(self.spec.subject, self.spec.group, True)
         return agreed(edge.verb, many).replace("{x}", f"{how} {what}")
 
@@ -341,10 +369,17 @@ class _Writer:
         """The neighbour that a sentence names by itself."""
         return self.spec.group if self.spec.group >= 0 else -1
 
-    def np(self, at: int, came: int, many: bool) -> str:
-        """A node and all that is said of it, but for what lies towards node `came`; no article."""
-        noun = self._noun(at, came, many)
-        return " ".join([noun, *_joined(self.modifiers(at, came, many), many)])
+    def np(self, at: int, came: int, many: bool, closed: bool = False) -> str:
+        """A node and all that is said of it, but for what lies towards node `came`; no article. closed: more is to be said
+        behind it of the node before, which an open clause would draw to itself."""
+        return " ".join([self._noun(at, came, many), *self._joined(at, came, many, closed)])
+
+    def _joined(self, at: int, came: int, many: bool, closed: bool = False) -> list[str]:
+        person = self.lexicon.thing(self.spec.labels[at]).person
+        parts = _joined(self.modifiers(at, came, many, closed), person, many)
+        if self.clear and _mixed(parts):
+            raise Unsayable
+        return _listed(parts)
 
     def _noun(self, at: int, came: int, many: bool) -> str:
         other = self._edge(came, at).other if came >= 0 else ()
@@ -352,7 +387,7 @@ class _Writer:
 
     def clause(self, at: int, came: int, many: bool) -> str:
         """The same as a sentence without its question word: "questions tagged x have a score above y"."""
-        noun, mods = self._noun(at, came, many), _joined(self.modifiers(at, came, many), many)
+        noun, mods = self._noun(at, came, many), self._joined(at, came, many)
         if not mods or (said := _finite(mods[-1], many)) is None or any(m.startswith(("and ", "whose")) for m in mods):
             raise Unsayable
         if any(re.match(r"who |that ", m) for m in mods[:-1]):
@@ -374,7 +409,7 @@ class _Writer:
         names = {("is", thing.name), ("id", thing.id)}
         return said[0] if len(said) == 1 and not more and (said[0].kind, said[0].property) in names else None
 
-    def modifiers(self, at: int, came: int, many: bool) -> list[str]:
+    def modifiers(self, at: int, came: int, many: bool, closed: bool = False) -> list[str]:
         """What is said behind a noun, in the order in which it reads best."""
         thing = self.lexicon.thing(self.spec.labels[at])
         filters = [f for f in self.spec.filters if f.at == at and not f.edge and f.kind != "either"]
@@ -385,11 +420,13 @@ class _Writer:
             having = [f.kind in UNSLOTTED for f in filters] + [True] * len(exists)
             options = [_relative(o) if has else o for o, has in zip(options, having, strict=True)]
         if came >= 0:  # "with accepted answers with a score above 5": whose score?
-            options = [[o for o in each if not o.startswith("with")] or each for each in options]
+            unfit = RELATIVE.match if closed else re.compile("with|(?:that|who) (?:was|were|\\[was) ").match
+            options = [[o for o in each if not unfit(o)] or each for each in options]
         simple = [self._chosen(o, many) for o in options]
         crowded = len(near) > 1 or self._said(at)
-        branches = sorted(((self._depth(n, at), self._branch(at, n, many, crowded)) for n in near), key=lambda b: b[0])
-        return _ordered(simple, branches, many)
+        near.sort(key=lambda n: self._depth(n, at))
+        branches = [(self._depth(n, at), self._branch(at, n, many, crowded, closed or n != near[-1])) for n in near]
+        return _ordered(simple, branches, thing.person, many)
 
     def _modifying(self, at: int, came: int) -> int:
         """How many things are said of a node."""
@@ -413,15 +450,15 @@ class _Writer:
     def _edge(self, at: int, to: int) -> Edge:
         return self.lexicon.edge(self.spec.labels[at], _hop(self.spec, at, to))
 
-    def _branch(self, at: int, to: int, many: bool, crowded: bool) -> str:
+    def _branch(self, at: int, to: int, many: bool, crowded: bool, closed: bool) -> str:
         """What ties a node to the next: "asked by users from Rome"."""
         edge, step = self._edge(at, to), to - at
         if self._returns(at, to):
             if not edge.same:
                 raise Unsayable
             same = _relative(list(edge.same)) if crowded else edge.same
-            return agreed(self.rng.choice(same), many).replace(
-                "{a}", self.mention(to + step, to) or self._a(to + step, to)
+            return self._chosen(list(same), many).replace(
+                "{a}", self.mention(to + step, to) or self._a(to + step, to, closed)
             )
         pinned = self._pinned(to, at)
         options = [m for m in edge.modifiers if pinned or not re.search(r"\{[on]\}", m)]
@@ -436,11 +473,11 @@ class _Writer:
             options = [m for m in options if all(e in m for e in events)] or options
         if at != self.spec.subject:  # "comments on an answer by Ann": who wrote what?
             options = [m for m in options if not m.startswith("by ")]
+            if not closed:  # "with an accepted answer with a comment by Ann": what is with the comment?
+                options = [m for m in options if not m.startswith("with")] or options
         if crowded:
             options = [m for m in options if RELATIVE.match(m) or PARTICIPLE.match(m)] or options
-        if not options:
-            raise Unsayable
-        text = agreed(self.rng.choice(options), many)
+        text = self._chosen(options, many)
         several = not pinned and (
             "{s}" in text or (many and to not in self.spec.sole and not self._said(at) and self.rng.random() < 0.6)
         )
@@ -449,9 +486,10 @@ class _Writer:
         if "{o}" in text and pinned:
             text = text.replace("{o}", thing.bare.replace("{v}", f"{{{pinned.slot}}}"))
         elif "{s}" in text:
-            text = text.replace("{s}", self.mention(to, at) or self.np(to, at, True))
+            text = text.replace("{s}", self.mention(to, at) or self.np(to, at, True, closed))
         elif "{a}" in text:
-            text = text.replace("{a}", self.mention(to, at) or (self.np(to, at, True) if several else self._a(to, at)))
+            one = self.mention(to, at) or (self.np(to, at, True, closed) if several else self._a(to, at, closed))
+            text = text.replace("{a}", one)
         else:
             text = text.replace("{n}", self.mention(to, at) or "")
         for f in on_hop:
@@ -470,8 +508,8 @@ class _Writer:
         there, back = _hop(self.spec, at, to), _hop(self.spec, to, beyond)
         return there.type == back.type and there.forward != back.forward and back.label == self.spec.labels[at]
 
-    def _a(self, at: int, came: int) -> str:
-        text = self.np(at, came, False)
+    def _a(self, at: int, came: int, closed: bool) -> str:
+        text = self.np(at, came, False, closed)
         return f"{article(text)} {text}"
 
     def _on_hop(self, at: int, to: int, f: Filter) -> Property:
@@ -481,9 +519,13 @@ class _Writer:
         return [f for f in self.spec.filters if f.edge and f.at == min(at, to)]
 
     def _chosen(self, options: list[str], many: bool) -> str:
+        """One of those that repeat the fewest verbs of the sentence."""
         if not options:
             raise Unsayable
-        return agreed(self.rng.choice(options), many)
+        repeated = [_repeated(_verbs(o), self.verbs) for o in options]
+        text = self.rng.choice([o for o, n in zip(options, repeated, strict=True) if n == min(repeated)])
+        self.verbs |= _verbs(text)
+        return agreed(text, many)
 
     def _existing(self, e: Exists) -> list[str]:
         edge = self.lexicon.edge(self.spec.labels[e.at], e.hop)
@@ -553,7 +595,7 @@ def agreed(text: str, many: bool) -> str:
     return AGREEING.sub(lambda m: m[2] if many else m[1], text)
 
 
-def _ordered(simple: list[str], branches: list[tuple[int, str]], many: bool) -> list[str]:
+def _ordered(simple: list[str], branches: list[tuple[int, str]], person: bool, many: bool) -> list[str]:
     """Short before long, and what begins with who, that or whose last, unless a long part would come between. Names come
     behind the other short parts: "asked by Ann with more than 5 views" would speak of Ann's."""
     relative = RELATIVE
@@ -563,8 +605,7 @@ def _ordered(simple: list[str], branches: list[tuple[int, str]], many: bool) -> 
     long = [b for depth, b in branches if b not in named]
     plain.sort(key=lambda s: s.startswith("with"))
     if (said or len(long) > 1) and any(not relative.match(b) for b in long):
-        be = "were" if many else "was"
-        long = [f"that {be} {b}" if PARTICIPLE.match(b) else b for b in long]
+        long = [_clause(b, person, many) if PARTICIPLE.match(b) else b for b in long]
         if any(not relative.match(b) for b in long):  # "to a question ...": nothing may come between it and its noun
             return [
                 *plain,
@@ -582,20 +623,59 @@ def _relative(options: list[str]) -> list[str]:
     return [o for o in options if RELATIVE.match(o)] or options
 
 
-def _joined(mods: list[str], many: bool) -> list[str]:
+def _clause(participle: str, person: bool, many: bool) -> str:
+    """ "used on x" -> "that are used on x", "posted by x" -> "that were posted by x"."""
+    being = ("is", "are") if BE.match(participle) else ("was", "were")
+    return f"{'who' if person else 'that'} {being[many]} {participle}"
+
+
+def _joined(mods: list[str], person: bool, many: bool) -> list[str]:
     """The same with "and" between clauses; a participle behind "with" gets its own "that were", or it would be the score's."""
     out: list[str] = []
     for m in mods:
         before = out[-1].removeprefix("and ") if out else ""
         clauses = RELATIVE.match(m) and RELATIVE.match(before)
         if PARTICIPLE.match(m) and before.startswith("with"):
-            being = ("are", "is") if COMPARED.match(m) else ("were", "was")
-            m = f"that {being[0] if many else being[1]} {m}"
-        both = PARTICIPLE.match(m) and PARTICIPLE.match(before)
+            m = _clause(m, person, many)
+        both = PARTICIPLE.match(m) and PARTICIPLE.match(re.sub(r"^(?:that|who) (?:was|were|is|are) ", "", before))
         if clauses or both or (m.startswith("with") and before.startswith("with")):
             m = f"and {m}"
         out.append(m)
     return out
+
+
+def _mixed(parts: list[str]) -> bool:
+    """Whether what an "and" adds might belong to a thing within the part before: "with answers that were edited and that
+    have tags". "who" tells people from things."""
+    for before, part in pairwise(parts):
+        said, inner = part.removeprefix("and "), set(INNER.findall(before.split(" ", 2)[-1]))
+        if part == said and not RELATIVE.match(part):
+            continue
+        unlike = {"who", "with"} if said.startswith("that ") else {"that", "with"} if said.startswith("who ") else set()
+        if inner - unlike:
+            return True
+    return False
+
+
+def _listed(parts: list[str]) -> list[str]:
+    """Three and more with commas: "that a, that b, and that c"."""
+    out = list(parts)
+    for i in range(2, len(parts)):
+        if parts[i].startswith("and ") and parts[i - 1].startswith("and "):
+            out[i - 2] = f"{out[i - 2].removesuffix(',')},"
+            out[i - 1] = f"{parts[i - 1].removeprefix('and ')},"
+    return out
+
+
+def _verbs(text: str) -> set[str]:
+    """The words of a phrase that sound bad twice in a sentence."""
+    return set(re.findall(rf"\b(?:{'|'.join(ALIKE).replace(' ', '|')})\b", text.replace("written", "wrote")))
+
+
+def _repeated(new: set[str], said: set[str]) -> int:
+    """How much the verbs of a phrase repeat what is said: the same word counts more than one of its kind."""
+    kinds = [set(words.split()) for words in ALIKE]
+    return 2 * len(new & said) + sum(bool(new & kind and said & kind) for kind in kinds)
 
 
 def _finite(mod: str, many: bool) -> str | None:
@@ -609,7 +689,7 @@ def _finite(mod: str, many: bool) -> str | None:
         return f"{have} {mod[5:]}"
     if FINITE.match(mod):
         return mod.split(" ", 1)[1]
-    if BE.match(mod) or mod.startswith(("tagged", "used", "not ", "linked", "described", "owned")):
+    if BE.match(mod):
         return f"{be} {mod}"
     return f"{were} {mod}" if PARTICIPLE.match(mod) else None
 
