@@ -81,7 +81,7 @@ def served(what: str, home: Path, data: Path, folder: Path, then: Callable[[str]
     """Seconds until a server on `home` answers, and what `then` takes."""
     lock = server._lock(home.with_suffix(".lock"))
     start = time.perf_counter()
-    with server._serving(home, data, lock, server._memory(folder), None, loader=True) as uri:
+    with server._serving(home, data, lock, server.Size.of(folder), None, loader=True) as uri:
         starting = time.perf_counter() - start
         taken = seconds(f"{what}; the server had started in {starting:.1f} s", lambda: then(uri))
     os.close(lock)

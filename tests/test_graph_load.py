@@ -81,7 +81,7 @@ def empty_server(place):
     home = place / "own"
     home.mkdir()
     lock = server._lock(home.with_suffix(".lock"))
-    with server._serving(home, server.DATA, lock, ("512m", "64m"), None, loader=True) as uri:
+    with server._serving(home, server.DATA, lock, server.Size("512m", "64m", long=False), None, loader=True) as uri:
         yield uri
 
 

@@ -184,7 +184,7 @@ def guarded(home, monkeypatch):
     port, lock = server._free_port(), server._lock(home / "lock")
     with monkeypatch.context() as changed:
         changed.setattr(server, "CONF", conf)
-        process = server._start(home, server.DATA, lock, ("512m", "64m"), port, loader=False)
+        process = server._start(home, server.DATA, lock, server.Size("512m", "64m", long=False), port, loader=False)
     try:
         deadline = time.monotonic() + server.READY_WITHIN
         while time.monotonic() < deadline:

@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import neo4j
 from neo4j.exceptions import DriverError, Neo4jError, ServiceUnavailable
@@ -34,6 +35,7 @@ from lib.graph.jars import PINS, JarError, classpath
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 MAIN_CLASS = "org.neo4j.server.Neo4jCommunity"
+FIRST_COMPILER = "-XX:TieredStopAtLevel=1"  # measured: the second one takes 4 CPU-seconds of a start; see Size
 JVM = [
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/java.io=ALL-UNNAMED",
@@ -42,7 +44,7 @@ JVM = [
     "-XX:+ExitOnOutOfMemoryError",  # a server without memory answers nonsense; the watchdog starts a fresh one
     "-Xss64m",  # the parser recurses; at the usual 1 MB, two hundred signs of plus leave a query without any answer
     "-XX:+UseSerialGC",  # measured: the other collectors' threads cost more than they bring at this heap
-    "-XX:TieredStopAtLevel=1",  # measured: the second compiler takes 4 CPU-seconds of a start, and pays in long imports
+    FIRST_COMPILER,
 ]
 CONF = """server.bolt.listen_address=127.0.0.1:{port}
 server.http.enabled=false
@@ -68,7 +70,7 @@ READY_WITHIN = 300.0  # seconds; a start takes 4, but 80 were seen on a machine 
 STOP_PATIENCE, LOADER_PATIENCE = 15.0, 180.0  # seconds; the loader's last act is the archive of its classes (16 s)
 PORT_TRIES = 5
 IMPORT_HEAP = "1g"
-BIG = 100 * 2**20  # bytes of CSV from which the server gets the memory of a full-size graph
+BIG = 100 * 2**20  # bytes of CSV from which a server is a full-size graph's
 NEEDS = 300 * 2**20  # bytes of disk, besides a few times the graph
 
 
@@ -78,6 +80,19 @@ class ServerError(RuntimeError):
 
 class PortTaken(ServerError):
     """Another process listens on the port."""
+
+
+class Size(NamedTuple):
+    """What a server gets, by its graph. long: its queries take long enough for Java's second compiler to pay; measured, it
+    makes them run three times as fast, and planning a fifth dearer."""
+
+    heap: str
+    page_cache: str
+    long: bool
+
+    @classmethod
+    def of(cls, graph: Path) -> Size:
+        return cls("1g", "512m", True) if load.size(graph) > BIG else cls("512m", "64m", False)
 
 
 _replaceable: dict[str, Path] = {}  # URI -> pid file, of the servers that this process runs
@@ -108,7 +123,7 @@ def running(graph: Path | None = None, data: Path | None = None, port: int | Non
         store = _loaded(graph, data)
         home, lock = _own_copy(store, data)
     try:
-        with _serving(home, data, lock, _memory(graph), port) as uri:
+        with _serving(home, data, lock, Size.of(graph), port) as uri:
             yield uri
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -185,7 +200,7 @@ def _loaded(graph: Path, data: Path) -> Path:
             part.mkdir()
             print(f"loading the graph, {load.size(graph) >> 20} MB", file=sys.stderr, flush=True)
             offline.run(graph, part, importer(graph, data), lock)
-            with _serving(part, data, lock, _memory(graph), None, loader=True) as uri:
+            with _serving(part, data, lock, Size.of(graph), None, loader=True) as uri:
                 load.complete(uri, graph)
         finally:
             os.close(lock)
@@ -265,11 +280,6 @@ def _full_disk_named(graph: Path, data: Path) -> Iterator[None]:
 # ---------------------------------------------------------------- the process
 
 
-def _memory(graph: Path) -> tuple[str, str]:
-    """Heap and page cache."""
-    return ("1g", "512m") if load.size(graph) > BIG else ("512m", "64m")
-
-
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -277,13 +287,11 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def _serving(
-    home: Path, data: Path, lock: int, memory: tuple[str, str], port: int | None, loader: bool = False
-) -> Iterator[str]:
+def _serving(home: Path, data: Path, lock: int, size: Size, port: int | None, loader: bool = False) -> Iterator[str]:
     """Run a server on `home`. A free port may be taken by another before the server binds it: then the next one."""
     for attempt in range(PORT_TRIES):
         chosen = port or _free_port()
-        process = _start(home, data, lock, memory, chosen, loader)
+        process = _start(home, data, lock, size, chosen, loader)
         uri, pid_file = f"bolt://127.0.0.1:{chosen}", home / "run" / "java.pid"
         try:
             _await(process, home, data, uri)
@@ -302,15 +310,15 @@ def _serving(
                 _keep_archive(home, data)
 
 
-def _start(
-    home: Path, data: Path, lock: int, memory: tuple[str, str], port: int, loader: bool
-) -> subprocess.Popen[bytes]:
+def _start(home: Path, data: Path, lock: int, size: Size, port: int, loader: bool) -> subprocess.Popen[bytes]:
     for folder in ("conf", "logs", "run", "data", "import"):
         (home / folder).mkdir(exist_ok=True)
     (home / "conf" / "neo4j.conf").write_text(
-        CONF.format(port=port, page_cache=memory[1], read_only=str(not loader).lower())
+        CONF.format(port=port, page_cache=size.page_cache, read_only=str(not loader).lower())
     )
-    java = _java(data, memory[0], archive_for=home if loader else None)
+    java = _java(data, size.heap, archive_for=home if loader else None)
+    if size.long and not loader:  # what a loader does is short, and the archive is of its flags
+        java.remove(FIRST_COMPILER)
     java += [MAIN_CLASS, f"--home-dir={home}", f"--config-dir={home / 'conf'}"]
     patience = LOADER_PATIENCE if loader else STOP_PATIENCE
     with (home / "logs" / "console.log").open("wb") as console:
@@ -345,7 +353,7 @@ def _java(data: Path, heap: str, archive_for: Path | None = None) -> list[str]:
 def importer(graph: Path, data: Path) -> list[str]:
     """Java as the import of a graph needs it: for a long one, neither the archive nor the first compiler alone pays."""
     java = _java(data, IMPORT_HEAP)
-    short_lived = ("-XX:TieredStop", "-XX:AOTCache", "-Xlog:aot")
+    short_lived = (FIRST_COMPILER, "-XX:AOTCache", "-Xlog:aot")
     return [part for part in java if load.size(graph) <= BIG or not part.startswith(short_lived)]
 
 

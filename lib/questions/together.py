@@ -18,7 +18,10 @@ from lib.questions.verify import MOST_ROWS, SLOW, UNSTEADY, Rejected, Rows, Veri
 @dataclass(frozen=True)
 class Plan:
     """A structure's query for many values. text: gives each one's rows, with what is sorted by (`keyed`) and one row more
-    than are wanted. limit: as the query says it, a number or a slot; empty where it has none."""
+    than are wanted. limit: as the query says it, a number or a slot; empty where it has none.
+
+    The parameter is a map, `all`: a plan is made for the length of a list, roughly, but not for one inside a map.
+    """
 
     text: str
     keyed: bool
@@ -30,14 +33,14 @@ class Plan:
         tail = tail_of(parts) if parts.tail else None
         columns = [f"c{i}" for i in range(len(parts.items))]
         items = [f"{_unfailing(item)} AS {name}" for item, name in zip(parts.items, columns, strict=True)]
-        order = " LIMIT $rows"
+        order = " LIMIT $all.rows"
         if tail:
             items.append(f"{tail['key']} AS key")
             order = f" ORDER BY key{tail['desc'] or ''}{order}"
         inner = re.sub(r"'?\{(\w+)\}'?", r"given.\1", parts.text(items=tuple(items), tail=order))
         named = ", ".join([*columns, "key"] if tail else columns)
         return cls(  # one record for a value, since each costs the driver about as much as a list of them
-            f"UNWIND $values AS given CALL (given) {{ {inner} }} RETURN given.number, collect([{named}])",
+            f"UNWIND $all.values AS given CALL (given) {{ {inner} }} RETURN given.number, collect([{named}])",
             tail is not None,
             (tail and tail["limit"]) or "",
         )
@@ -102,7 +105,7 @@ class Together(Verifier):
         most = max(map(plan.most, values)) + 1
 
         async def ask() -> results.Rows:
-            return await self._reader.run(plan.text, len(given), {"values": given, "rows": most})
+            return await self._reader.run(plan.text, len(given), {"all": {"values": given, "rows": most}})
 
         if in_time:
             rows = await self._in_time(ask)
