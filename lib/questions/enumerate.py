@@ -83,6 +83,8 @@ class _Enumeration:
         self.on_path: Counter[str] = Counter()
 
     def run(self) -> tuple[list[Spec], Counter[str]]:
+        if not self.lexicon.things:
+            return [], self.dropped
         for length, wanted in HOPS.items():
             turns = [form for form, n in FORMS_WANTED.items() for _ in range(n) if length or form not in GROUPED]
             self.rng.shuffle(turns)
@@ -309,7 +311,7 @@ class _Enumeration:
             return "a long path without anything named"
         if self._ways(spec) > MOST_WAYS:
             return f"more than {MOST_WAYS:,} ways to follow"
-        spec = _slotted(spec)
+        spec = self._slotted(spec)
         slots = {m[1] for m in SLOT.finditer(query(spec))}
         if not slots:
             return "a question without a value"
@@ -379,6 +381,22 @@ class _Enumeration:
         hop = spec.hops[at - 1]
         return self.ties[edge_name(spec.labels[at], Hop(hop.type, not hop.forward, spec.labels[at - 1]))]
 
+    def _slotted(self, spec: Spec) -> Spec:
+        """Every filter that needs a value gets a slot of its own; two of a kind are told apart by a digit."""
+        seen: Counter[str] = Counter()
+
+        def slotted(f: Filter) -> Filter:
+            if f.kind in UNSLOTTED:
+                return f
+            owner = spec.hops[f.at].type if f.edge else spec.labels[f.at]
+            kind = self.lexicon.slot_kind(owner, f.property, f.kind)
+            seen[kind] += 2 if f.kind == "either" else 1
+            n = seen[kind] - (f.kind == "either")
+            return replace(f, slot=kind if n == 1 else f"{kind}{n}")
+
+        whole = slotted(spec.whole) if isinstance(spec.whole, Filter) else spec.whole
+        return replace(spec, filters=tuple(map(slotted, spec.filters)), whole=whole)
+
     def _weighted(self, weights: dict[str, float]) -> str:
         return self.rng.choices(list(weights), list(weights.values()))[0]
 
@@ -403,28 +421,3 @@ def _kinds(about: Property, share: float) -> Iterator[str]:
         yield "starts"
     if ANY[0] <= share <= ANY[1]:
         yield from ("present",) * bool(about.present) + ("missing",) * bool(about.missing)
-
-
-def slot_kind(owner: str, name: str, kind: str) -> str:
-    """What a slot is called after: letters only, since a digit tells two slots of a kind apart."""
-    letters = "".join(c for c in f"{owner}{name}".lower() if c in "abcdefghijklmnopqrstuvwxyz")
-    tail = {"id": "id", "above": "number", "below": "number", "year": "year", "after": "day", "before": "day",
-            "contains": "word", "starts": "prefix"}.get(kind, "")  # fmt: skip
-    return letters + tail
-
-
-def _slotted(spec: Spec) -> Spec:
-    """Every filter that needs a value gets a slot of its own; two of a kind are told apart by a digit."""
-    seen: Counter[str] = Counter()
-
-    def slotted(f: Filter) -> Filter:
-        if f.kind in UNSLOTTED:
-            return f
-        owner = spec.hops[f.at].type if f.edge else spec.labels[f.at]
-        kind = slot_kind(owner, f.property, f.kind)
-        seen[kind] += 2 if f.kind == "either" else 1
-        n = seen[kind] - (f.kind == "either")
-        return replace(f, slot=kind if n == 1 else f"{kind}{n}")
-
-    whole = slotted(spec.whole) if isinstance(spec.whole, Filter) else spec.whole
-    return replace(spec, filters=tuple(map(slotted, spec.filters)), whole=whole)

@@ -131,8 +131,12 @@ class _Set:
             await self._filled(structure, values, verifier, bar)
 
     async def _filled(self, structure: Structure, values: Lookup, verifier: Verifier, bar: tqdm) -> None:
+        spec = self.specs[structure.id]
         try:
-            found = await values.anchors(self.specs[structure.id])
+            if await values.twice(spec):
+                self.dropped[structure.id] = "a path that may come to one relationship twice"
+                return
+            found = await values.anchors(spec)
         except QueryError as error:  # too long a text, or too much to look through: one structure less
             self.dropped[structure.id] = f"its values can't be looked up: {error.kind}"
             return
