@@ -168,7 +168,7 @@ def test_paths_of_too_many_ways_are_dropped_and_shorter_or_named_ones_stay():
     assert max(len(s.hops) for s in few) == 4 and not none_dropped
     some, dropped = made(700.0)  # two hops from one thing, one from any of 700
     assert dropped and max(len(s.hops) for s in some) == 2
-    assert all({f.at for f in s.filters if f.kind == "is"} & {0, 2} for s in some if len(s.hops) == 2)
+    assert all({f.at for f in s.filters if f.kind in ("is", "either")} & {0, 2} for s in some if len(s.hops) == 2)
     assert max(len(s.hops) for s in made(MOST_WAYS + 1.0)[0]) == 0
 
 

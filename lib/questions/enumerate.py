@@ -26,6 +26,7 @@ FORMS_WANTED = {
 TRIES = 60  # random layouts before a form is thought to fit no path of a length any more
 MOST_SLOTS = 3
 ONE = ("value", "compare")  # what is asked of one thing; the others speak of several
+ONE_BY_NAME = ("is", "id", "either")  # filters on a name that leave one or two; how a name starts leaves many
 LONG = 3  # hops, from which on something must be named
 MOST_WAYS = 500_000  # through the graph, that a query may have to follow: "heroes of the gender of a hero who ..."
 ON_A_PATH = 9  # structures on one path at most, so that no path is worn out
@@ -307,7 +308,7 @@ class _Enumeration:
             return f"counting paths: {spec.form} of what is met more than once"
         if spec.form == "value" and not self._one(spec):
             return "a property of several"
-        if len(spec.hops) >= LONG and not any(f.kind in ("is", "id", "either") and not f.edge for f in spec.filters):
+        if len(spec.hops) >= LONG and not any(f.kind in ONE_BY_NAME and not f.edge for f in spec.filters):
             return "a long path without anything named"
         if self._ways(spec) > MOST_WAYS:
             return f"more than {MOST_WAYS:,} ways to follow"
@@ -324,7 +325,10 @@ class _Enumeration:
         last = len(spec.hops)
         found = []
         for begin, step in ((0, 1), (last, -1)):
-            named = any(f.at == begin and not f.edge and f.property in self._keys(spec, begin) for f in spec.filters)
+            named = any(
+                f.at == begin and f.kind in ONE_BY_NAME and not f.edge and f.property in self._keys(spec, begin)
+                for f in spec.filters
+            )
             ways = 1.0 if named else float(self.lexicon.schema["labels"][spec.labels[begin]]["count"])
             for at in range(begin, last - begin, step):
                 tie, turned = self._tie(spec, at, step), False
@@ -338,9 +342,7 @@ class _Enumeration:
     def _single(self, spec: Spec) -> bool:
         """Whether each row is another subject (or another pair of subject and group)."""
         grouped = spec.group if spec.form in GROUPED else -1
-        pinned = {
-            f.at for f in spec.filters if f.kind in ("is", "id", "either") and f.property in self._keys(spec, f.at)
-        }
+        pinned = {f.at for f in spec.filters if f.kind in ONE_BY_NAME and f.property in self._keys(spec, f.at)}
         for step in (1, -1):
             at = spec.subject
             while 0 <= at + step < len(spec.labels):
