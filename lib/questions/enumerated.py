@@ -122,7 +122,11 @@ class _Set:
         self._balance()
         self._name_novelty()
         if not any(not self.structures[i].held_out for i in self.supplies):
-            raise ValueError("The graph fills no structure to train on: it is too small, or its schema has no names")
+            why = Counter(self.dropped.values()) or self.unmade or Counter({"its schema has no names": 1})
+            raise ValueError(
+                "The graph fills no structure to train on: it is too small, or its schema has no names. What was dropped: "
+                + "; ".join(f"{reason} ({n})" for reason, n in why.most_common(5))
+            )
 
     async def _fill(
         self, structure: Structure, values: Lookup, verifier: Verifier, bar: tqdm, room: asyncio.Semaphore

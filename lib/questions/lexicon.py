@@ -259,7 +259,7 @@ def _spoken_properties(
     found: dict[str, Property] = {}
     called = {spoken(name): name}
     for n, p in sorted(properties.items()):
-        words, kind = spoken(n), p["type"]
+        words, kind = " ".join(WORD.findall(n)).lower(), p["type"]  # all of them: "on call" is no call
         if is_id(n) or not words:
             continue
         if words in called and n != name:

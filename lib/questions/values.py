@@ -13,6 +13,7 @@ from lib.questions.draw import Anchors
 from lib.questions.lexicon import Lexicon
 from lib.questions.pools import PARTS, Pools, by_residue, everything, fit, shuffled, words_of
 from lib.questions.spec import NAMES, Filter, Spec, meetings, path_text, step_text, variables
+from lib.questions.verify import BEGINNING
 
 COUNTS = (3, 4, 5, 6, 8, 10)  # how many people ask for; each other number is another plan for the database to make
 FOUND = 10_000  # values looked up for a structure, in one record
@@ -22,7 +23,6 @@ MOST = 200  # different numbers or days of a property
 COLUMNS = ("value0", "value1", "value2")  # of values looked up; a variable has one letter
 NOTHING = re.compile(r"(?i)\W*|none|n/?a|null|unknown|no \w+")  # a name of what isn't there
 TEXTS = 20_000  # of a long property, read for their words
-READ = 200  # characters of a text: a page of longer ones is more than a reader takes, and one alone may be
 DAY = re.compile(r"(?!0000)\d{4}-\d\d-\d\d")  # that a person can name; before Christ and after 9999 there are others
 LARGEST = 10**15  # number that is asked about
 TOGETHER = {"train": 60, "dev": 20, "held_out": 40}  # values of a part that are looked up together with others
@@ -67,8 +67,8 @@ async def _read(reader: Reader, pattern: str, what: str) -> list[list[Any]]:
 
 
 def _begin(name: str) -> str:
-    """A text as far as it is read."""
-    return f"left(x.{quoted(name)}, {READ})"
+    """A text as far as it is read: a page of longer ones is more than a reader takes, and one alone may be."""
+    return f"left(x.{quoted(name)}, {BEGINNING})"
 
 
 async def _pool(
