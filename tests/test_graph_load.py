@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import json
+import os
 
 import neo4j
 import pytest
@@ -77,12 +78,17 @@ def _valid(value):
 
 
 @contextlib.contextmanager
-def empty_server(place):
+def empty_server(place, again=False):
+    """A server on a store of its own in a folder; `again`: with what is in there, to be read."""
     home = place / "own"
-    home.mkdir()
+    home.mkdir(exist_ok=again)
     lock = server._lock(home.with_suffix(".lock"))
-    with server._serving(home, server.DATA, lock, server.Size("512m", "64m", long=False), None, loader=True) as uri:
-        yield uri
+    size = server.Size("512m", "64m", long=False)
+    try:
+        with server._serving(home, server.DATA, lock, size, None, loader=not again) as uri:
+            yield uri
+    finally:
+        os.close(lock)
 
 
 def everything(uri):

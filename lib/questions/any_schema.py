@@ -25,6 +25,8 @@ MOST_NUMBERS = 200  # different values of a property that questions compare with
 MIDDLE = (0.05, 0.9)  # of a property's values, so that a comparison is true for some and false for others
 NAMING = re.compile(r"(?i)(?:.*(?:name|title|label))?")
 LONG = re.compile(r"(?i).*(?:text|body|guid|url|hash|about|description|comment)")
+LETTER = r"[^\W\d_A-Z]"  # of any script, but for capitals
+WORD = re.compile(rf"[A-Z]+(?!{LETTER})|[A-Z]?{LETTER}+|\d+")  # in a name: heightCm has two, HAS_EYE_COLOUR three
 SMALL_WORDS = {"has", "is", "of", "in", "by", "to", "on", "for", "with", "at"}
 
 
@@ -54,7 +56,7 @@ class Schema:
         self.names = {label: name for label, name in found.items() if name is not None}
         self.numbers = {label: _numbers(about["properties"]) for label, about in usable.items()}
         self.others = {label: sorted(set(_short(a["properties"])) - {found[label]}) for label, a in usable.items()}
-        self._kinds = _slot_kinds(schema)
+        self._kinds = slot_kinds(schema)
         self.edges = [
             Edge(
                 p["type"], *ends, forward, next(iter(_numbers(schema["relationships"][p["type"]]["properties"])), None)
@@ -69,10 +71,10 @@ class Schema:
         return self._kinds[label, name]
 
 
-def _slot_kinds(schema: dict[str, Any]) -> dict[tuple[str, str], str]:
+def slot_kinds(schema: dict[str, Any]) -> dict[tuple[str, str], str]:
     """A kind for each property: letters alone, as slots are called, and longer where two would be called the same."""
     found: dict[tuple[str, str], str] = {}
-    taken = {"count"}
+    taken = {"", "count"}
     for owner, about in sorted([*schema["labels"].items(), *schema["relationships"].items()], key=lambda item: item[0]):
         for name in sorted(about["properties"]):
             kind = re.sub(r"[^a-z]", "", f"{owner}{name}".lower())
@@ -221,7 +223,7 @@ def is_id(name: str) -> bool:
 
 def spoken(name: str) -> str:
     """A label, property or type in words: heightCm -> height cm, HAS_EYE_COLOUR -> eye colour."""
-    words = [w.lower() for w in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)]
+    words = [w.lower() for w in WORD.findall(name)]
     while len(words) > 1 and words[0] in SMALL_WORDS:
         words = words[1:]
     while len(words) > 1 and words[-1] in SMALL_WORDS:

@@ -26,6 +26,7 @@ FORMS_WANTED = {
 TRIES = 60  # random layouts before a form is thought to fit no path of a length any more
 MOST_SLOTS = 3
 ONE = ("value", "compare")  # what is asked of one thing; the others speak of several
+ONE_BY_NAME = ("is", "id", "either")  # filters on a name that leave one or two; how a name starts leaves many
 LONG = 3  # hops, from which on something must be named
 MOST_WAYS = 500_000  # through the graph, that a query may have to follow: "heroes of the gender of a hero who ..."
 ON_A_PATH = 9  # structures on one path at most, so that no path is worn out
@@ -83,6 +84,8 @@ class _Enumeration:
         self.on_path: Counter[str] = Counter()
 
     def run(self) -> tuple[list[Spec], Counter[str]]:
+        if not self.lexicon.things:
+            return [], self.dropped
         for length, wanted in HOPS.items():
             turns = [form for form, n in FORMS_WANTED.items() for _ in range(n) if length or form not in GROUPED]
             self.rng.shuffle(turns)
@@ -305,11 +308,11 @@ class _Enumeration:
             return f"counting paths: {spec.form} of what is met more than once"
         if spec.form == "value" and not self._one(spec):
             return "a property of several"
-        if len(spec.hops) >= LONG and not any(f.kind in ("is", "id", "either") and not f.edge for f in spec.filters):
+        if len(spec.hops) >= LONG and not any(f.kind in ONE_BY_NAME and not f.edge for f in spec.filters):
             return "a long path without anything named"
         if self._ways(spec) > MOST_WAYS:
             return f"more than {MOST_WAYS:,} ways to follow"
-        spec = _slotted(spec)
+        spec = self._slotted(spec)
         slots = {m[1] for m in SLOT.finditer(query(spec))}
         if not slots:
             return "a question without a value"
@@ -322,7 +325,10 @@ class _Enumeration:
         last = len(spec.hops)
         found = []
         for begin, step in ((0, 1), (last, -1)):
-            named = any(f.at == begin and not f.edge and f.property in self._keys(spec, begin) for f in spec.filters)
+            named = any(
+                f.at == begin and f.kind in ONE_BY_NAME and not f.edge and f.property in self._keys(spec, begin)
+                for f in spec.filters
+            )
             ways = 1.0 if named else float(self.lexicon.schema["labels"][spec.labels[begin]]["count"])
             for at in range(begin, last - begin, step):
                 tie, turned = self._tie(spec, at, step), False
@@ -336,9 +342,7 @@ class _Enumeration:
     def _single(self, spec: Spec) -> bool:
         """Whether each row is another subject (or another pair of subject and group)."""
         grouped = spec.group if spec.form in GROUPED else -1
-        pinned = {
-            f.at for f in spec.filters if f.kind in ("is", "id", "either") and f.property in self._keys(spec, f.at)
-        }
+        pinned = {f.at for f in spec.filters if f.kind in ONE_BY_NAME and f.property in self._keys(spec, f.at)}
         for step in (1, -1):
             at = spec.subject
             while 0 <= at + step < len(spec.labels):
@@ -379,6 +383,22 @@ class _Enumeration:
         hop = spec.hops[at - 1]
         return self.ties[edge_name(spec.labels[at], Hop(hop.type, not hop.forward, spec.labels[at - 1]))]
 
+    def _slotted(self, spec: Spec) -> Spec:
+        """Every filter that needs a value gets a slot of its own; two of a kind are told apart by a digit."""
+        seen: Counter[str] = Counter()
+
+        def slotted(f: Filter) -> Filter:
+            if f.kind in UNSLOTTED:
+                return f
+            owner = spec.hops[f.at].type if f.edge else spec.labels[f.at]
+            kind = self.lexicon.slot_kind(owner, f.property, f.kind)
+            seen[kind] += 2 if f.kind == "either" else 1
+            n = seen[kind] - (f.kind == "either")
+            return replace(f, slot=kind if n == 1 else f"{kind}{n}")
+
+        whole = slotted(spec.whole) if isinstance(spec.whole, Filter) else spec.whole
+        return replace(spec, filters=tuple(map(slotted, spec.filters)), whole=whole)
+
     def _weighted(self, weights: dict[str, float]) -> str:
         return self.rng.choices(list(weights), list(weights.values()))[0]
 
@@ -403,28 +423,3 @@ def _kinds(about: Property, share: float) -> Iterator[str]:
         yield "starts"
     if ANY[0] <= share <= ANY[1]:
         yield from ("present",) * bool(about.present) + ("missing",) * bool(about.missing)
-
-
-def slot_kind(owner: str, name: str, kind: str) -> str:
-    """What a slot is called after: letters only, since a digit tells two slots of a kind apart."""
-    letters = "".join(c for c in f"{owner}{name}".lower() if c in "abcdefghijklmnopqrstuvwxyz")
-    tail = {"id": "id", "above": "number", "below": "number", "year": "year", "after": "day", "before": "day",
-            "contains": "word", "starts": "prefix"}.get(kind, "")  # fmt: skip
-    return letters + tail
-
-
-def _slotted(spec: Spec) -> Spec:
-    """Every filter that needs a value gets a slot of its own; two of a kind are told apart by a digit."""
-    seen: Counter[str] = Counter()
-
-    def slotted(f: Filter) -> Filter:
-        if f.kind in UNSLOTTED:
-            return f
-        owner = spec.hops[f.at].type if f.edge else spec.labels[f.at]
-        kind = slot_kind(owner, f.property, f.kind)
-        seen[kind] += 2 if f.kind == "either" else 1
-        n = seen[kind] - (f.kind == "either")
-        return replace(f, slot=kind if n == 1 else f"{kind}{n}")
-
-    whole = slotted(spec.whole) if isinstance(spec.whole, Filter) else spec.whole
-    return replace(spec, filters=tuple(map(slotted, spec.filters)), whole=whole)

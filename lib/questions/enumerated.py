@@ -122,7 +122,11 @@ class _Set:
         self._balance()
         self._name_novelty()
         if not any(not self.structures[i].held_out for i in self.supplies):
-            raise ValueError("The graph fills no structure to train on: it is too small, or its schema has no names")
+            why = Counter(self.dropped.values()) or self.unmade or Counter({"its schema has no names": 1})
+            raise ValueError(
+                "The graph fills no structure to train on: it is too small, or its schema has no names. What was dropped: "
+                + "; ".join(f"{reason} ({n})" for reason, n in why.most_common(5))
+            )
 
     async def _fill(
         self, structure: Structure, values: Lookup, verifier: Verifier, bar: tqdm, room: asyncio.Semaphore
@@ -131,8 +135,12 @@ class _Set:
             await self._filled(structure, values, verifier, bar)
 
     async def _filled(self, structure: Structure, values: Lookup, verifier: Verifier, bar: tqdm) -> None:
+        spec = self.specs[structure.id]
         try:
-            found = await values.anchors(self.specs[structure.id])
+            if await values.twice(spec):
+                self.dropped[structure.id] = "a path that may come to one relationship twice"
+                return
+            found = await values.anchors(spec)
         except QueryError as error:  # too long a text, or too much to look through: one structure less
             self.dropped[structure.id] = f"its values can't be looked up: {error.kind}"
             return

@@ -16,13 +16,19 @@ from typing import Any
 
 import yaml
 
-from lib.questions.any_schema import LONG, NAMING, SMALL_WORDS, is_id, plural, spoken
+from lib.questions.any_schema import LONG, NAMING, SMALL_WORDS, WORD, is_id, plural, slot_kinds, spoken
 from lib.questions.spec import Hop
 
 FOLDER = Path(__file__).with_name("words")
 NUMBERS, DATES = ("integer", "float"), ("date", "datetime")
 READABLE = (*NUMBERS, *DATES, "text", "boolean")
 ANY = (0.04, 0.96)  # share of nodes with a property that makes it worth asking whether it is there
+UNFIT = re.compile(
+    r"[`'\"\\{}\x00-\x1f]|, | (?:AND|WHERE|WITH|RETURN|ORDER BY|LIMIT) "
+)  # in a name: queries are cut there
+# How the names of slots end, by the kind of their filter.
+ENDS = {"id": "id", "above": "number", "below": "number", "year": "year", "after": "day", "before": "day",
+        "contains": "word", "starts": "prefix"}  # fmt: skip
 MOSTLY = 0.2  # share of nodes with a number that may be averaged or ranked
 
 
@@ -101,6 +107,7 @@ class Lexicon:
         self.left_out: dict[str, str] = {}
         declared = next((f for f in _files() if set(schema["labels"]) <= set(f["labels"])), None)
         self.written = declared is not None
+        self._kinds = slot_kinds(schema)
         contained = [*schema.get("contained", []), *(declared["contained"] if declared else [])]
         self._contained = [set(pair) for pair in contained]
         self.circles: tuple[str, ...] = tuple(declared["circles"]) if declared else ()
@@ -108,7 +115,10 @@ class Lexicon:
         self.things = {
             label: self._thing(label, about["properties"], declared and declared["labels"][label])
             for label, about in schema["labels"].items()
+            if self._fits(f"label {label}", label)
         }
+        if declared is None:
+            self._one_for_each_word()
         self.edges: dict[str, Edge] = {}
         self.hops: dict[str, list[Hop]] = {label: [] for label in self.things}
         for p in schema["patterns"]:
@@ -123,6 +133,12 @@ class Lexicon:
 
     def edge(self, start: str, hop: Hop) -> Edge:
         return self.edges[edge_name(start, hop)]
+
+    def slot_kind(self, owner: str, name: str, kind: str) -> str:
+        """What the slot of a filter on a property of a label or type is called: letters only, since a digit tells two slots
+        of a kind apart. Its end says how its values are spoken: a text that is called "weekday" is none of the days."""
+        letters, end = self._kinds[owner, name], ENDS.get(kind, "")
+        return letters + (end or "text" * letters.endswith(tuple(ENDS.values())))
 
     def overlap(self, label: str, other: str) -> bool:
         """Whether a node may have both labels, one of which contains the other."""
@@ -149,9 +165,17 @@ class Lexicon:
         name = edge_name(start, hop)
         if name in self.edges or start not in self.things or hop.label not in self.things:
             return
+        if not self._fits(f"type {hop.type}", hop.type):
+            return
         properties = self.schema["relationships"][hop.type]["properties"]
         if declared is None:
-            self.edges[name] = _spoken_edge(start, hop, self.things, _spoken_properties(properties, "", {}))
+            about = {n: p for n, p in properties.items() if self._fits(f"{hop.type}.{n}", n)}
+            edge = _spoken_edge(start, hop, self.things, _spoken_properties(about, "", hop.type, self.left_out))
+            others = [h for h in self.hops[start] if h.label == hop.label and self.edge(start, h).verb == edge.verb]
+            if others:
+                self.left_out[f"relationship {name}"] = f"called the same as {edge_name(start, others[0])}"
+                return
+            self.edges[name] = edge
         elif name in declared["edges"]:
             entry = dict(declared["edges"][name])
             known = {n: p for n, p in entry.pop("properties", {}).items() if n in properties}
@@ -169,8 +193,9 @@ class Lexicon:
                 if entry.get(part) not in properties:
                     entry.pop(part, None)
             return Thing(**_tuples(entry), properties=known)
-        usable = {n: p for n, p in properties.items() if p["type"] in READABLE}
-        for n in sorted(set(properties) - set(usable)):
+        fit = {n: p for n, p in properties.items() if self._fits(f"{label}.{n}", n)}
+        usable = {n: p for n, p in fit.items() if p["type"] in READABLE}
+        for n in sorted(set(fit) - set(usable)):
             kind = properties[n]["type"]
             self.left_out[f"{label}.{n}"] = (
                 f"values of mixed types ({kind})" if "|" in kind else f"values of type {kind}"
@@ -192,8 +217,25 @@ class Lexicon:
             mentions=(f"the {one} {{v}}", f"the {one} called {{v}}"),
             ids=(f"the {one} with ID {{v}}", f"{one} number {{v}}"),
             asked=(spoken(name) or "name", plural(spoken(name) or "name")),
-            properties=_spoken_properties(usable, name, self.left_out),
+            properties=_spoken_properties(usable, name, label, self.left_out),
         )
+
+    def _fits(self, what: str, name: str) -> bool:
+        """Whether a name can stand in a query that is cut at its clauses; else it is left out."""
+        unfit = UNFIT.search(name) is not None
+        if unfit:
+            self.left_out[what] = "a name with signs or words of the query language"
+        return not unfit
+
+    def _one_for_each_word(self) -> None:
+        """Leave out labels that are called the same as another: nobody could tell which is meant."""
+        called: dict[str, str] = {}
+        for label in sorted(self.things):
+            word = self.things[label].nouns[0][0]
+            if word in called:
+                self.left_out[f"label {label}"] = f"called the same as {called[word]}"
+                del self.things[label]
+            called.setdefault(word, label)
 
 
 @cache
@@ -212,13 +254,20 @@ def _tuples(entry: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _spoken_properties(properties: dict[str, Any], name: str, left_out: dict[str, str]) -> dict[str, Property]:
-    """Words made from the properties' own names."""
+def _spoken_properties(
+    properties: dict[str, Any], name: str, owner: str, left_out: dict[str, str]
+) -> dict[str, Property]:
+    """Words made from the properties' own names; what is called the same as another is left out."""
     found: dict[str, Property] = {}
+    called = {spoken(name): name}
     for n, p in sorted(properties.items()):
-        words, kind = spoken(n), p["type"]
+        words, kind = " ".join(WORD.findall(n)).lower(), p["type"]  # all of them: "on call" is no call
         if is_id(n) or not words:
             continue
+        if words in called and n != name:
+            left_out[f"{owner}.{n}"] = f"called the same as {called[words]}"
+            continue
+        called[words] = n
         maybe: dict[str, Any] = {}
         if ANY[0] <= p["share"] <= ANY[1]:
             maybe = {
@@ -247,7 +296,7 @@ def _spoken_properties(properties: dict[str, Any], name: str, left_out: dict[str
 
 def _spoken_edge(start: str, hop: Hop, things: dict[str, Thing], properties: dict[str, Property]) -> Edge:
     """Words made from a type's own name: HAS_EYE_COLOUR, PUBLISHED_BY, ACTED_IN."""
-    words = [w.lower() for w in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", hop.type)] or ["linked"]
+    words = [w.lower() for w in WORD.findall(hop.type)] or ["linked"]
     whole, end, begin = " ".join(words), things[hop.label].nouns[0], things[start].nouns[0]
     if re.search(r"(?:ed|en|es|[^s]s)$", words[0]) and words[0] not in ("has", "is"):  # a verb: ACTED_IN, WORKS_FOR
         if words[-1] == "by":

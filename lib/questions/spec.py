@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from string import ascii_lowercase
 
 from lib.graph.mapping import quoted
@@ -172,6 +174,22 @@ def step_text(spec: Spec, hop: int, edge: bool) -> str:
     """One hop alone, from a node that is known to the labelled next one; with a variable for the hop, if `edge`."""
     names = variables(spec)
     return f"({names[hop]}){_arrow(spec, hop, edge)}({names[hop + 1]}:{quoted(spec.labels[hop + 1])})"
+
+
+def meetings(spec: Spec) -> Iterator[str]:
+    """Patterns by which the path could come to one relationship twice. Cypher leaves such ways out, and no words say so:
+    "people who know someone who knows Ann" may well be Ann, if she knows herself."""
+    hops, labels = spec.hops, [quoted(label) for label in spec.labels]
+    for i, j in combinations(range(len(hops)), 2):
+        if hops[i].type != hops[j].type:
+            continue
+        first = i if hops[i].forward == hops[j].forward else i + 1
+        if first < j:  # the path comes back to where it was
+            names = [*ascii_lowercase[: j - first], "a"]
+            steps = [f"{_arrow(spec, k, False)}({name}:{labels[k + 1]})" for k, name in enumerate(names[1:], first)]
+            yield f"(a:{labels[first]}){''.join(steps)}"
+        elif labels[i] != labels[j + 1]:  # there and back at once: to another, unless one node has both labels
+            yield f"(a:{labels[i]}:{labels[j + 1]})"
 
 
 def _arrow(spec: Spec, i: int, edge: bool) -> str:

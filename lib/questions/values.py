@@ -8,12 +8,12 @@ import re
 from typing import Any
 
 from lib.graph.mapping import quoted
-from lib.graph.query import Reader
+from lib.graph.query import Reader, Rows
 from lib.questions.draw import Anchors
-from lib.questions.enumerate import slot_kind
 from lib.questions.lexicon import Lexicon
 from lib.questions.pools import PARTS, Pools, by_residue, everything, fit, shuffled, words_of
-from lib.questions.spec import NAMES, Filter, Spec, path_text, step_text, variables
+from lib.questions.spec import NAMES, Filter, Spec, meetings, path_text, step_text, variables
+from lib.questions.verify import BEGINNING
 
 COUNTS = (3, 4, 5, 6, 8, 10)  # how many people ask for; each other number is another plan for the database to make
 FOUND = 10_000  # values looked up for a structure, in one record
@@ -23,6 +23,8 @@ MOST = 200  # different numbers or days of a property
 COLUMNS = ("value0", "value1", "value2")  # of values looked up; a variable has one letter
 NOTHING = re.compile(r"(?i)\W*|none|n/?a|null|unknown|no \w+")  # a name of what isn't there
 TEXTS = 20_000  # of a long property, read for their words
+DAY = re.compile(r"(?!0000)\d{4}-\d\d-\d\d")  # that a person can name; before Christ and after 9999 there are others
+LARGEST = 10**15  # number that is asked about
 TOGETHER = {"train": 60, "dev": 20, "held_out": 40}  # values of a part that are looked up together with others
 
 
@@ -41,12 +43,14 @@ async def read_pools(reader: Reader, lexicon: Lexicon, specs: list[Spec], seed: 
                 and bool(t.properties[f.property].counted)
             )
             naming = not f.edge and f.property == lexicon.thing(owner).name
-            wanted.setdefault(slot_kind(owner, f.property, f.kind), (pattern, "name" if naming else "", f, counted))
+            wanted.setdefault(
+                lexicon.slot_kind(owner, f.property, f.kind), (pattern, "name" if naming else "", f, counted)
+            )
     values, left_out = {"count": by_residue(COUNTS)}, {}
     shared: set[str] = set()
     names = {(f"(x:{quoted(label)})", t.name) for label, t in lexicon.things.items() if t.name and t.anchor}
     for pattern, name in sorted(names):
-        shared |= {v for v, n in await _read(reader, pattern, f"x.{quoted(name)}") if n > 1 and isinstance(v, str)}
+        shared |= {v for v, n in await _read(reader, pattern, _begin(name)) if n > 1}
     found = await asyncio.gather(*[_pool(reader, kind, *about) for kind, about in sorted(wanted.items())])
     for kind, (pool, reasons) in zip(sorted(wanted), found, strict=True):
         many = wanted[kind][2].kind in ("above", "below") and len(pool) > 40
@@ -62,6 +66,11 @@ async def _read(reader: Reader, pattern: str, what: str) -> list[list[Any]]:
     return [[v, n] for v, n in rows if v is not None]
 
 
+def _begin(name: str) -> str:
+    """A text as far as it is read: a page of longer ones is more than a reader takes, and one alone may be."""
+    return f"left(x.{quoted(name)}, {BEGINNING})"
+
+
 async def _pool(
     reader: Reader, kind: str, pattern: str, naming: str, f: Filter, counted: bool
 ) -> tuple[list[Any], dict[str, int]]:
@@ -70,20 +79,22 @@ async def _pool(
     if f.kind == "contains":
         rows = (
             await reader.run(
-                f"MATCH {pattern} WHERE {x} IS NOT NULL RETURN {x} AS value ORDER BY value LIMIT {TEXTS}", TEXTS
+                f"MATCH {pattern} WHERE {x} IS NOT NULL RETURN {_begin(f.property)} AS value ORDER BY value LIMIT {TEXTS}",
+                TEXTS,
             )
         ).rows
         return words_of([v for (v,) in rows]), {}
     if f.kind in ("after", "before"):
-        return _middle(await _read(reader, pattern, f"toString(date({x}))")), {}
+        days = await _read(reader, pattern, f"toString(date({x}))")
+        return _middle([[v, n] for v, n in days if DAY.fullmatch(v)]), {}
     if f.kind == "year":
-        return [v for v, _ in await _read(reader, pattern, f"{x}.year")], {}
-    found = await _read(reader, pattern, x)
+        return [v for v, _ in await _read(reader, pattern, f"{x}.year") if 0 < v < 10_000], {}
+    found = await _read(reader, pattern, x if f.kind in ("above", "below", "id") else _begin(f.property))
     if f.kind in ("above", "below"):
         return _round(_middle(found, MOST * 20), 2 if counted else 1), {}
     if f.kind == "id":
-        return [v for v, n in found if n == 1], {}
-    texts = [(v, n) for v, n in found if isinstance(v, str)]
+        return [v for v, n in found if n == 1 and v >= 0], {}
+    texts = [(v, n) for v, n in found]
     if f.kind == "starts":
         begins = [v[:2] for v, _ in texts if re.match("[A-Za-z]{3}", v)]
         return sorted({b for b in begins if begins.count(b) > 1} if len(begins) < 5000 else set(begins)), {}
@@ -110,7 +121,7 @@ def _round(numbers: list[Any], least: int) -> list[Any]:
     """Numbers as people say them: of at most two significant digits."""
     found = set()
     for n in numbers:
-        if isinstance(n, bool) or not isinstance(n, int | float) or n < least:
+        if isinstance(n, bool) or not isinstance(n, int | float) or not least <= n <= LARGEST:
             continue
         rounded = float(f"{n:.2g}")
         found.add(int(rounded) if rounded.is_integer() else rounded)
@@ -122,7 +133,14 @@ class Lookup:
 
     def __init__(self, reader: Reader, pools: Pools, seed: int):
         self._reader, self._pools, self._seed = reader, pools, seed
-        self._asked: dict[str, asyncio.Task[list[list[Any]]]] = {}
+        self._asked: dict[str, asyncio.Task[Rows]] = {}
+
+    async def twice(self, spec: Spec) -> bool:
+        """Whether the graph has a place where the path would have to take one relationship twice."""
+        for pattern in meetings(spec):
+            if await self._once(f"MATCH {pattern} WITH 1 AS found LIMIT 1 RETURN collect([found])"):
+                return True
+        return False
 
     async def anchors(self, spec: Spec) -> Anchors:
         """Rows of values for the slots that name something, those to be compared first; other slots stay free."""
@@ -161,16 +179,15 @@ class Lookup:
 
     async def _rows(self, query: str, columns: int) -> list[list[Any]]:
         """The first FOUND rows, sorted, of a query that ends with so many distinct COLUMNS."""
-        if query not in self._asked:
-            row = ", ".join(COLUMNS[:columns])
-            self._asked[query] = asyncio.ensure_future(
-                self._run(f"{query} ORDER BY {row} LIMIT {FOUND} RETURN collect([{row}])")
-            )
-        return [row for row in await self._asked[query] if None not in row]
+        row = ", ".join(COLUMNS[:columns])
+        found = await self._once(f"{query} ORDER BY {row} LIMIT {FOUND} RETURN collect([{row}])")
+        return [row for row in found if None not in row]
 
-    async def _run(self, query: str) -> list[list[Any]]:
+    async def _once(self, query: str) -> list[list[Any]]:
         """Rows that come as one record: each of its own would cost the driver about as much as all."""
-        return list((await self._reader.run(query, 1)).rows[0][0])
+        if query not in self._asked:
+            self._asked[query] = asyncio.ensure_future(self._reader.run(query, 1))
+        return list((await self._asked[query]).rows[0][0])
 
 
 def _walk(spec: Spec, met: list[Filter], first: list[Any] | None = None) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lib.graph import results
+from lib.graph.mapping import quoted
 from lib.graph.query import QueryError, Reader, TimedOut
 from lib.graph.query import Slots as Room
 from lib.questions.demonstrations import Parts, fill
@@ -22,9 +23,11 @@ SECONDS = 5.0  # a question whose query takes longer is not kept
 TRIES_ALONE = 3
 AT_ONCE = 20
 MOST_ROWS = 200
+BEGINNING = 200  # characters of a name, by which several things are told to share it: whole ones may be books
 DIGITS = 12  # of a float; its last digits depend on the order in which the database happens to add up
 TAIL = re.compile(r" ORDER BY (?P<key>.+?)(?P<desc> DESC)?(?: LIMIT (?P<limit>\d+|\{count\}))?")
 SLOW, UNSTEADY = f"slower than {SECONDS:g} s", "other rows the second time"
+NO_NUMBER = "a number that is infinite or none"
 
 Rows = list[list[Any]]
 
@@ -46,7 +49,7 @@ class Verifier:
         at_once: int = AT_ONCE,
     ):
         self._reader, self._shared = reader, shared_names
-        self._naming = tuple(f".{name}" for name in naming)
+        self._naming = tuple(f".{quoted(name)}" for name in naming)
         self._shared_rule = f"a name in the answer that several {'users' if len(naming) == 1 else 'things'} share"
         self._room = Room(at_once)
 
@@ -100,11 +103,16 @@ class Verifier:
         cells = [v for row in rows for v in row]
         if all(v is None for v in cells):
             return "only nulls"
+        if any(isinstance(v, float) and not math.isfinite(v) for v in cells):
+            return NO_NUMBER
         if len(cells) == 1 and not isinstance(cells[0], str) and cells[0] == 0:
             return "zero"
         named = [i for i, item in enumerate(Parts.of(query).items) if item.endswith(self._naming)]
-        if any(row[i] in self._shared for row in rows for i in named):
+        names = [row[i] for row in rows for i in named]
+        if any(isinstance(name, str) and name[:BEGINNING] in self._shared for name in names):
             return self._shared_rule
+        if None in names:
+            return "something without a name in the answer"
         return None
 
     async def _tied(self, query: str, ordered: bool) -> str | None:
@@ -133,6 +141,8 @@ def tied(keys: list[Any], limit: int, cut: bool, ordered: bool) -> str | None:
     `cut`, nor the order where it counts."""
     if None in keys[:limit]:
         return "sorted by what is missing"
+    if any(isinstance(key, float) and not math.isfinite(key) for key in keys):
+        return NO_NUMBER
     if len(keys) <= (limit if cut else 1):
         return "nothing to choose from or to order"
     if len(keys) > limit and keys[limit - 1] == keys[limit]:

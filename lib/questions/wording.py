@@ -571,10 +571,12 @@ def filter_phrases(f: Filter, about: Property, pron: str) -> list[str]:
 
 def _on_edge(f: Filter, about: Property) -> list[str]:
     v = f"{{{f.slot}}}"
-    if f.kind in ("above", "below"):
-        return [o.replace("{v}", v) for o in (about.above if f.kind == "above" else about.below)] or [
-            f"with {article(about.measure)} {about.measure} {f.kind} {v}"
-        ]
+    if f.kind in ("above", "below") and (special := about.above if f.kind == "above" else about.below):
+        return [o.replace("{v}", v) for o in special]
+    if f.kind in ("above", "below") and about.measure:
+        return [f"with {article(about.measure)} {about.measure} {f.kind} {v}"]
+    if f.kind not in ("year", "after", "before"):
+        return [o.replace("{v}", v) for o in filter_phrases(f, about, "that") if o.startswith("with")]
     when = {"year": ("in", "during"), "after": ("after",), "before": ("before",)}[f.kind]
     return (
         [f"{w} {v}" for w in when]
