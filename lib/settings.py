@@ -42,6 +42,12 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rewriter:
+    model: str  # folder of a local Hugging Face model, or a name at the endpoint
+    url: str  # of an OpenAI-compatible endpoint; empty: a local model
+
+
+@dataclass(frozen=True, kw_only=True)
 class Questions:
     structures: Literal["small", "all"]
     seed: int = _number(least=0)
@@ -51,6 +57,7 @@ class Questions:
     held_out_structures: int = _number(least=1)
     demonstrations: int = _number(least=1)
     training: Training | None  # what is practised, drawn from train; None: all of train
+    rewriter: Rewriter | None  # puts the large set's questions into other words; None: they stay in the generator's
 
 
 SETS = ("held_out_instances", "held_out_structures")  # the test's questions: those of the claim, and those apart
@@ -287,6 +294,8 @@ def _check_together(settings: Settings) -> None:
         raise SettingsError(f"graph.path = '' must name {needed} that source {settings.graph.source} reads")
     if (training := settings.questions.training) is not None:
         _check_training(training, settings)
+    if (rewriter := settings.questions.rewriter) is not None:
+        _check_rewriter(rewriter, settings)
     if settings.human.questions and Path(settings.human.questions).suffix not in (".json", ".jsonl"):
         raise SettingsError(
             f"human.questions = {settings.human.questions!r} must be BIRD's .json file or a .jsonl file of your own; empty "
@@ -324,4 +333,22 @@ def _check_training(training: Training, settings: Settings) -> None:
         raise SettingsError(
             f"questions.training.questions = {training.questions} must be at least train.updates x train.groups = {needed}, "
             "so that no question is practised twice"
+        )
+
+
+def _check_rewriter(rewriter: Rewriter, settings: Settings) -> None:
+    if settings.questions.structures != "all":
+        raise SettingsError(
+            f"questions.rewriter = {dataclasses.asdict(rewriter)} rewrites the large set, since the small model reads only the "
+            f"generator's words: set questions.structures to all, or questions.rewriter to null (questions.structures is "
+            f"{settings.questions.structures})"
+        )
+    if not rewriter.model:
+        raise SettingsError(
+            "questions.rewriter.model = '' must name a model's folder, or a model at questions.rewriter.url"
+        )
+    if rewriter.url and not re.fullmatch(r"https?://[^\s@?#]+", rewriter.url):
+        raise SettingsError(
+            f"questions.rewriter.url = {rewriter.url!r} must be an address like http://localhost:8000/v1, "
+            "without a key in it; empty for a local model"
         )

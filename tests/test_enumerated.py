@@ -18,7 +18,8 @@ from lib import graph
 from lib.files import read_jsonl
 from lib.graph import server
 from lib.graph.query import Reader
-from lib.questions.audit import audit, form, nearest, shared
+from lib.questions.audit import audit, form, nearest, shared, skeletons
+from lib.questions.audit import main as audit_main
 from lib.questions.enumerate import Tie, specs
 from lib.questions.enumerated import PER_STRUCTURE, SHORT, draw_training, hold_out, wordings_of
 from lib.questions.generate import generate
@@ -358,12 +359,33 @@ def test_figures_on_leaks_stand_beside_those_of_chance(summary):
     assert common["train and held_out_structures"]["same query up to values"] == 0
 
 
-def test_words_are_compared_with_people_s_by_their_figures_alone(made, capsys, monkeypatch):
-    from lib.questions import audit as module
+def test_words_are_compared_with_people_s_by_their_figures_alone(made, files, bird, capsys, monkeypatch):
+    people = bird / "codebase_community_186.json"
+    monkeypatch.setattr("sys.argv", ["audit", str(made), "--compare", str(people)])
+    audit_main()
+    told = capsys.readouterr().out
+    found = json.loads(told)
+    ours, theirs = found["words"], found[f"words of {people.name}"]
+    assert ours["questions"] >= 200 and theirs["questions"] == 186
+    assert ours["structures"] == len(files["structures"]) and 150 <= theirs["structures"] <= 186
+    assert ours["skeletons per structure, mean"] > 3 > theirs["skeletons per structure, mean"] >= 1
+    for words in (ours, theirs):
+        assert 0 < words["type-token ratio"] < 1 and 0 < words["share naming ids"] < 0.5
+    assert not any(q["question"] in told for q in json.loads(people.read_text()))
 
-    monkeypatch.setattr("sys.argv", ["audit", str(made)])
-    module.main()
-    assert json.loads(capsys.readouterr().out)["words"]["questions"] >= 200
+
+def test_a_structure_s_skeletons_are_its_questions_without_values():
+    lines = [
+        {"structure": "a", "question": "How many after March 5, 2012?", "query": "x > '2012-03-05'"},
+        {"structure": "a", "question": "How many after May 12, 2011?", "query": "x > '2011-05-12'"},
+        {"structure": "a", "question": "Since May 12, 2011, how many?", "query": "x > '2011-05-12'"},
+        {"question": "Who is Ann?", "SQL": "name = 'Ann'"},
+        {"question": "Who is Bob?", "SQL": "name = 'Bob'"},
+        {"question": "Who beats 12,500?", "SQL": "n > 12500"},
+        {"question": "Who knows?"},
+    ]
+    found = {"structures": 3, "skeletons per structure, mean": 1.33, "skeletons per structure, most": 2}
+    assert skeletons(lines) == found
 
 
 # ---------------------------------------------------------------- figures on what is shared

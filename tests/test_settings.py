@@ -14,6 +14,7 @@ from lib import graph, settings
 ROOT = Path(__file__).resolve().parents[1]
 PROFILES = sorted((ROOT / "profiles").glob("*.yaml"))
 GOOD = yaml.safe_load((ROOT / "profiles" / "tiny.yaml").read_text())
+LARGE = {**GOOD["questions"], "structures": "all"}
 
 
 def changed(tmp_path: Path, key: str, value: Any) -> Path:
@@ -42,6 +43,15 @@ def test_a_run_knows_its_arms_and_folders(tmp_path: Path):
     assert found.arms == ("base", "control", *(f"trained-{seed}" for seed in GOOD["train"]["seeds"]))
     assert found.episodes("control") == tmp_path / "runs" / "tiny" / "evaluate" / "control.jsonl"
     assert found.model.layers == tuple(GOOD["model"]["layers"])
+
+
+def test_the_large_set_may_be_drawn_from_and_rewritten(tmp_path: Path):
+    given = {
+        "training": {"questions": 640, "structures": 640},
+        "rewriter": {"model": "m", "url": "http://localhost:8000/v1"},
+    }
+    found = settings.load(changed(tmp_path, "questions", {**LARGE, **given}))
+    assert found.practised == "training" and found.questions.rewriter == settings.Rewriter(**given["rewriter"])
 
 
 def test_the_sources_that_settings_allow_are_those_that_exist(tmp_path: Path):
@@ -84,6 +94,25 @@ def test_the_sources_that_settings_allow_are_those_that_exist(tmp_path: Path):
             {"questions": 700, "structures": 135},
             "questions.training = .* draws from the large set",
         ),
+        (
+            "questions",
+            {**LARGE, "training": {"questions": 700, "structures": 701}},
+            "questions.training.structures = 701 must be at most questions.training.questions = 700",
+        ),
+        (
+            "questions",
+            {**LARGE, "training": {"questions": 639, "structures": 135}},
+            "questions.training.questions = 639 must be at least train.updates x train.groups = 640",
+        ),
+        ("questions.rewriter", {"model": "m", "url": ""}, "questions.rewriter = .* rewrites the large set"),
+        ("questions.rewriter", {"model": "m"}, "questions.rewriter.url missing"),
+        ("questions", {**LARGE, "rewriter": {"model": "", "url": ""}}, "questions.rewriter.model = '' must name"),
+        (
+            "questions",
+            {**LARGE, "rewriter": {"model": "m", "url": "localhost:8000"}},
+            "must be an address like http://",
+        ),
+        ("questions", {**LARGE, "rewriter": {"model": "m", "url": "https://a:b@c/v1"}}, "without a key in it"),
         ("test", None, "test is None; it must hold keys with values"),
     ],
 )

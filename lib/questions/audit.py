@@ -1,12 +1,13 @@
 """Measures of a set of questions: what splits have in common, beside what chance explains, and how varied the words are.
 
 `python -m lib.questions.audit FOLDER [--compare FILE]` prints them for a folder of questions; FILE is a JSON or JSON-lines
-file of other questions, whose words alone are measured.
+file of other questions with their queries, as BIRD's is, whose words alone are measured.
 """
 
 from __future__ import annotations
 
 import argparse
+import calendar
 import json
 import random
 import re
@@ -24,6 +25,7 @@ from lib.questions.supply import SPLITS
 LETTERS = 4  # characters in a row
 CELLS = 2**14  # that runs of characters are hashed into
 VALUE = re.compile(r"'(?:[^'\\]|\\.)*'|\b\d+(?:\.\d+)?\b")
+SAID = re.compile(rf"(?:(?:{'|'.join(calendar.month_name[1:])}) )?\d[\d,.:/-]*")  # a number or a date, in words
 
 Question = dict[str, Any]
 
@@ -106,17 +108,44 @@ def variety(questions: list[str]) -> dict[str, Any]:
     }
 
 
+def skeletons(questions: list[Question]) -> dict[str, Any]:
+    """In how many ways a structure is said: different words of its questions, without the values. A structure is what the
+    question names as its own, or else its query (Cypher or SQL) without values; a question with neither isn't counted."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for q in questions:
+        query = q.get("query") or q.get("sql") or q.get("SQL") or ""
+        if structure := q.get("structure") or form(query):
+            found[structure].add(_skeleton(q["question"], query))
+    numbers = [len(ways) for ways in found.values()]
+    return {
+        "structures": len(numbers),
+        "skeletons per structure, mean": round(sum(numbers) / max(1, len(numbers)), 2),
+        "skeletons per structure, most": max(numbers, default=0),
+    }
+
+
+def _skeleton(question: str, query: str) -> str:
+    texts = sorted({m[0].strip("'") for m in VALUE.finditer(query)} - {""}, key=len, reverse=True)
+    for text in texts:
+        question = re.sub(rf"(?<!\w){re.escape(text)}(?!\w)", "?", question)
+    return SAID.sub("?", question)
+
+
+def _words(questions: list[Question]) -> dict[str, Any]:
+    return variety([q["question"] for q in questions]) | skeletons(questions)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m lib.questions.audit", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("folder", type=Path, help="folder with the splits' .jsonl files")
     parser.add_argument("--compare", type=Path, help="JSON or JSON-lines file with other questions")
     args = parser.parse_args()
     questions = {s: read_jsonl(args.folder / f"{s}.jsonl") for s in SPLITS}
-    found: dict[str, Any] = {"words": variety([q["question"] for lines in questions.values() for q in lines])}
+    found: dict[str, Any] = {"words": _words([q for lines in questions.values() for q in lines])}
     if args.compare:
         text = args.compare.read_text(encoding="utf-8")
         others = json.loads(text) if text.lstrip().startswith("[") else [json.loads(line) for line in text.splitlines()]
-        found[f"words of {args.compare.name}"] = variety([q["question"] for q in others])
+        found[f"words of {args.compare.name}"] = _words(others)
     found["common"] = audit({"train": questions.pop("train")}, questions, 0)
     print(json.dumps(found, indent=1))
 

@@ -27,6 +27,7 @@ from lib.questions.demonstrations import fill
 from lib.questions.draw import Slots, anchors, candidates
 from lib.questions.leaks import leaks, vocabulary
 from lib.questions.pools import Pools, read_pools
+from lib.questions.rewriter import rewriter
 from lib.questions.signature import hops
 from lib.questions.structures import DEV, HELD_OUT, SLOT, STRUCTURES, TRAIN, Structure
 from lib.questions.supply import APART_SET, PART, SPLITS, Instance, Line, Supply, question_line, useless
@@ -69,7 +70,9 @@ def _large(uri: str, schema: dict[str, Any], settings: dict[str, Any], seed: int
     settings: as many of each file as it says at most, all that there are where it doesn't; `training`: None, or {questions,
     structures} to draw from train (see enumerated.draw_training). What is drawn is what will be practised, so dev questions
     and held-out instances that are cut to size keep to its structures. `most`: structures to try, drawn by the seed (0: all).
+    `rewriter`: None, or {model, url} of the language model that puts them into other words (see rewriter.py).
     """
+    other_words = rewriter(settings.get("rewriter"), out.parent / "work")  # what it lacks is said before hours of work
     drawn = settings.get("training") or {"questions": EVERY, "structures": EVERY}
     wanted = {"training": drawn["questions"], "training_structures": drawn["structures"]}
     summary = enumerated.generate_all(uri, schema, wanted | {"most": settings.get("most", 0)}, seed, out)
@@ -81,6 +84,8 @@ def _large(uri: str, schema: dict[str, Any], settings: dict[str, Any], seed: int
     for split in SPLITS[1:]:
         if most := settings.get(split):
             files[split] = [q for q in files[split] if split == APART_SET or q["structure"] in practised][:most]
+    if other_words:
+        summary |= other_words.rewrite(files, lambda q: slots_of(structures[q["structure"]]["query"], q["query"]))
     demonstrations = worked(training, structures, settings.get("demonstrations") or 0, seed)
     for name, lines in (files | {"training": training, "demonstrations": demonstrations}).items():
         write_jsonl(out / f"{name}.jsonl", lines)
