@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from types import SimpleNamespace
 
 import pytest
@@ -14,17 +13,13 @@ from hypothesis import strategies as st
 from lib import graph
 from lib.files import read_jsonl
 from lib.graph.trusted import Trusted
-from lib.questions import draw
 from lib.questions.demonstrations import Parts
-from lib.questions.draw import Anchors
-from lib.questions.enumerate import MOST_WAYS, Tie, read_ties, specs
+from lib.questions.enumerate import MOST_WAYS, Tie, specs
 from lib.questions.generate import generate, slots_of
 from lib.questions.lexicon import Lexicon
 from lib.questions.signature import signature
 from lib.questions.spec import Spec, meetings, query
-from lib.questions.structures import Structure
 from lib.questions.supply import SPLITS
-from lib.questions.values import Lookup, read_pools
 from lib.questions.verify import NO_NUMBER, Rejected, Verifier, tied
 from lib.questions.wording import asked, says, wordings
 from tests import foreign
@@ -101,38 +96,7 @@ def test_all_rows_are_the_same_after_a_restart(hospital, again):
     asyncio.run(run())
 
 
-# ---------------------------------------------------------------- values that occur together
-
-
-def test_values_looked_up_step_by_step_are_those_of_the_whole_path(hospital, again):
-    async def run() -> tuple[list[Spec], list[tuple[Anchors, Anchors]]]:
-        reader = Trusted(again)
-        try:
-            lexicon = Lexicon(graph.schema(hospital.place / "graph"))
-            chosen, _ = specs(lexicon, await read_ties(reader, lexicon), 1)
-            chosen = [s for s in chosen if s.hops and "notes" not in query(s)]
-            values = Lookup(reader, await read_pools(reader, lexicon, chosen, 0), 0)
-            chosen = [s for s in random.Random(0).sample(chosen, 60) if not await values.twice(s)]
-            structures = [Structure(s.id, query(s), ()) for s in chosen]
-            return chosen, [
-                (await values.anchors(s), await draw.anchors(of, reader))
-                for s, of in zip(chosen, structures, strict=True)
-            ]
-        finally:
-            await reader.close()
-
-    chosen, found = asyncio.run(run())
-    assert len(chosen) > 20
-    compared = 0
-    for spec, (by_steps, at_once) in zip(chosen, found, strict=True):
-        order = [at_once.slots.index(slot) for slot in by_steps.slots]
-        whole = {tuple(row[i] for i in order) for row in at_once.rows if None not in row}
-        mine = set(map(tuple, by_steps.rows))
-        assert mine <= whole, query(spec)
-        if len(by_steps.slots) == 1:
-            assert mine == whole, query(spec)
-        compared += bool(mine)
-    assert compared > 10
+# ---------------------------------------------------------------- ways that the words don't exclude
 
 
 def test_a_way_that_needs_one_relationship_twice_is_seen_in_the_path():

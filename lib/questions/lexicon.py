@@ -163,9 +163,9 @@ class Lexicon:
 
     def _add(self, start: str, hop: Hop, declared: dict[str, Any] | None) -> None:
         name = edge_name(start, hop)
-        if name in self.edges or start not in self.things or hop.label not in self.things:
+        if not self._fits(f"type {hop.type}", hop.type) or not {start, hop.label} <= set(self.things):
             return
-        if not self._fits(f"type {hop.type}", hop.type):
+        if name in self.edges:
             return
         properties = self.schema["relationships"][hop.type]["properties"]
         if declared is None:
