@@ -304,7 +304,7 @@ def test_an_endpoint_elsewhere_is_asked_only_where_it_may_cost(tmp_path, monkeyp
 # ---------------------------------------------------------------- a model of this machine
 
 
-def test_a_small_model_s_words_are_refused_and_nothing_else_changes(made, tmp_path):
+def test_a_small_model_s_words_are_refused_and_nothing_else_changes(tmp_path):
     folder = small_models.qwen3(tmp_path / "model")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     settings = {"model": str(folder), "url": ""}
@@ -312,20 +312,21 @@ def test_a_small_model_s_words_are_refused_and_nothing_else_changes(made, tmp_pa
         rewriter(settings, tmp_path)
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %} assistant"
     tokenizer.save_pretrained(folder)
-    files = {split: read_jsonl(made / f"{split}.jsonl")[:2] for split in SPLITS[:2]}
-    before = copy.deepcopy(files)
-    found = rewriter(settings, tmp_path)
-    summary = found.rewrite(files, slots_in(made))
-    assert summary["rewriter"] == {**settings, "questions": 4, "rewritten": 0, "given back as they were": 0} | {
-        "refused": summary["rewriter"]["refused"]
+    lines = [question(i, f"{GENERATED}{'?' * i}") for i in range(3)]
+    before = copy.deepcopy(lines)
+    told = rewritten(settings, tmp_path / "one", lines)["rewriter"]
+    assert lines == [{**q, "question_as_generated": q["question"]} for q in before]
+    assert told == {
+        **settings,
+        "questions": 3,
+        "rewritten": 0,
+        "given back as they were": 0,
+        "refused": told["refused"],
     }
-    assert sum(summary["rewriter"]["refused"].values()) == 4
-    for split, lines in before.items():
-        assert files[split] == [{**q, "question_as_generated": q["question"]} for q in lines]
-    kept = read_jsonl(tmp_path / "rewriter.jsonl")
-    (tmp_path / "rewriter.jsonl").unlink()
-    rewriter(settings, tmp_path).rewrite(before, slots_in(made))
-    assert read_jsonl(tmp_path / "rewriter.jsonl") == kept  # the same words again
+    assert sum(told["refused"].values()) == 3
+    rewritten(settings, tmp_path / "two", before)
+    one, two = (tmp_path / name / "rewriter.jsonl" for name in ("one", "two"))
+    assert one.read_bytes() == two.read_bytes()  # the same words again
 
 
 def test_a_folder_without_a_model_is_named(tmp_path):
@@ -347,17 +348,12 @@ def made(uri, graph_folder, tmp_path_factory) -> Path:
     return out
 
 
-def slots_in(folder: Path) -> Callable[[dict], dict]:
-    templates = {line["id"]: line["query"] for line in read_jsonl(folder / "structures.jsonl")}
-    return lambda q: slots_of(templates[q["structure"]], q["query"])
-
-
 def test_every_wording_of_the_generator_passes_its_own_check(made):
-    slots = slots_in(made)
+    templates = {line["id"]: line["query"] for line in read_jsonl(made / "structures.jsonl")}
     for q in (q for split in SPLITS for q in read_jsonl(made / f"{split}.jsonl")):
-        said = {m[1] for m in SLOT.finditer(as_wording(q["question"], slots(q)))}
-        assert said == set(slots(q)), q["question"]
-        assert fault(Answer(q["question"], False), q["question"], slots(q)) is None
+        slots = slots_of(templates[q["structure"]], q["query"])
+        assert len(SLOT.findall(as_wording(q["question"], slots))) >= len(slots), q["question"]
+        assert fault(Answer(q["question"], False), q["question"], slots) is None
 
 
 def test_a_set_is_asked_and_audited_in_the_model_s_words(made, uri, graph_folder, tmp_path):
