@@ -231,10 +231,11 @@ class Local:
             return_tensors="pt",
             return_dict=True,
             enable_thinking=False,  # templates without it don't mind
-        ).to(self._model.device)
+        )
+        tokens, mask = (given[name].to(self._model.device) for name in ("input_ids", "attention_mask"))
         likeliest = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
-        tokens = self._model.generate(**given, **likeliest, max_new_tokens=MOST_TOKENS)[0]
-        new = tokens[given["input_ids"].shape[1] :]
+        found = self._model.generate(tokens, attention_mask=mask, **likeliest, max_new_tokens=MOST_TOKENS)
+        new = found[0, tokens.shape[1] :]
         return Answer(self._tokenizer.decode(new, skip_special_tokens=True), len(new) == MOST_TOKENS)
 
 
