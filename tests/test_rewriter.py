@@ -368,7 +368,7 @@ def test_a_set_is_asked_and_audited_in_the_model_s_words(made, uri, graph_folder
     assert summary["rewriter"]["rewritten"] == summary["rewriter"]["questions"] == everything == len(there.calls)
     assert summary["words"]["share of the commonest first word"] == 1.0
     assert summary["words as generated"]["share of the commonest first word"] < 1.0
-    assert summary["common"]["train and held_out_structures"]["a run of 8 words"] == 1.0
+    assert summary["common"]["train and held_out_instances"]["a run of 8 words"] == 1.0
     for name in ("structures.jsonl", "demonstrations.jsonl"):
         assert (made / name).read_bytes() == (tmp_path / "set" / name).read_bytes()
     plain = json.loads((made / "summary.json").read_text())
