@@ -158,8 +158,9 @@ def query(spec: Spec) -> str:
     return f"MATCH {path}{conditions} {_returned(spec, names)}"
 
 
-def path_text(spec: Spec, edges: set[int], only: int = -1) -> str:
-    """The path, with a variable for the hops in `edges`; with `only`, as a condition on that node, which alone is named."""
+def path_text(spec: Spec, edges: set[int], only: int = -1, hops: range | None = None) -> str:
+    """The path, or some `hops` of it, with a variable for those in `edges`; with `only`, as a condition on that node, which
+    alone is named."""
     names = variables(spec)
 
     def node(i: int) -> str:
@@ -167,13 +168,14 @@ def path_text(spec: Spec, edges: set[int], only: int = -1) -> str:
             return f"({names[i]}:{quoted(spec.labels[i])})"
         return f"({names[i]})" if i == only else f"(:{quoted(spec.labels[i])})"
 
-    return node(0) + "".join(_arrow(spec, i, i in edges) + node(i + 1) for i in range(len(spec.hops)))
+    hops = range(len(spec.hops)) if hops is None else hops
+    return node(hops.start) + "".join(_arrow(spec, i, i in edges) + node(i + 1) for i in hops)
 
 
 def step_text(spec: Spec, hop: int, edge: bool) -> str:
-    """One hop alone, from a node that is known to the labelled next one; with a variable for the hop, if `edge`."""
-    names = variables(spec)
-    return f"({names[hop]}){_arrow(spec, hop, edge)}({names[hop + 1]}:{quoted(spec.labels[hop + 1])})"
+    """One hop alone, with both its ends; with a variable for the hop, if `edge`."""
+    ends = [f"({name}:{quoted(label)})" for name, label in zip(variables(spec), spec.labels, strict=True)]
+    return f"{ends[hop]}{_arrow(spec, hop, edge)}{ends[hop + 1]}"
 
 
 def meetings(spec: Spec) -> Iterator[str]:

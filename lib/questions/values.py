@@ -162,11 +162,7 @@ class Lookup:
         """All values of one slot that the path allows."""
         if f.edge:
             return await self._rows(_walk(spec, [f]), 1)
-        x = variables(spec)[f.at]
-        where = f" WHERE {path_text(spec, set(), f.at)}" if spec.hops else ""
-        return await self._rows(
-            f"MATCH ({x}:{quoted(spec.labels[f.at])}){where} WITH DISTINCT {_value(spec, f)} AS {COLUMNS[0]}", 1
-        )
+        return await self._rows(f"{_ends(spec, f.at)} WITH DISTINCT {_value(spec, f)} AS {COLUMNS[0]}", 1)
 
     def _some(self, f: Filter, values: list[Any]) -> list[Any]:
         """Of a slot's values TOGETHER of each part: all would be too many in a large graph."""
@@ -188,6 +184,21 @@ class Lookup:
         if query not in self._asked:
             self._asked[query] = asyncio.ensure_future(self._reader.run(query, 1))
         return list((await self._asked[query]).rows[0][0])
+
+
+def _ends(spec: Spec, at: int) -> str:
+    """Matches the nodes at one place of the path that have the rest of it. The longer side is walked towards them, each step
+    made distinct: as a condition on each node it is searched anew from each, through all that a common tag is on. A way
+    there and back may end where it began, which a question's one pattern leaves out: a value too many gives no rows."""
+    names, last = variables(spec), len(spec.hops)
+    before, after = range(at), range(last - 1, at - 1, -1)
+    if len(before) > len(after):
+        walked, far, rest = before, 1, range(at, last)
+    else:
+        walked, far, rest = after, 0, before
+    steps = [f"MATCH {step_text(spec, hop, False)} WITH DISTINCT {names[hop + far]}" for hop in walked]
+    text = " ".join(steps) or f"MATCH ({names[at]}:{quoted(spec.labels[at])})"
+    return f"{text} WHERE {path_text(spec, set(), at, rest)}" if rest else text
 
 
 def _walk(spec: Spec, met: list[Filter], first: list[Any] | None = None) -> str:
