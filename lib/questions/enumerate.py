@@ -17,6 +17,7 @@ from lib.questions.structures import SLOT
 
 # Structures wanted by hops; those of no hop and of one are kept below what they may be, since longer ones fail more often.
 HOPS = {0: 48, 1: 78, 2: 140, 3: 120, 4: 80}
+LARGE, MORE = 100_000, 1.35  # nodes, from which so many times as many: more of the lists are too long to be asked for
 # How often each form comes up, of 100 or so; a form that fits nowhere leaves its place to the others.
 FORMS_WANTED = {
     "list": 14, "value": 6, "count": 14, "avg": 5, "sum": 4, "max": 3, "min": 2, "first": 4, "last": 4, "gap": 3,
@@ -86,7 +87,9 @@ class _Enumeration:
     def run(self) -> tuple[list[Spec], Counter[str]]:
         if not self.lexicon.things:
             return [], self.dropped
-        for length, wanted in HOPS.items():
+        nodes = sum(label["count"] for label in self.lexicon.schema["labels"].values())
+        for length in HOPS:
+            wanted = round(HOPS[length] * (MORE if nodes > LARGE else 1))
             turns = [form for form, n in FORMS_WANTED.items() for _ in range(n) if length or form not in GROUPED]
             self.rng.shuffle(turns)
             made = 0
