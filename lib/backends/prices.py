@@ -14,7 +14,7 @@ import yaml
 
 TABLE = Path(__file__).with_name("prices.yaml")
 MILLION = 1_000_000
-DOLLARS = re.compile(r"\d{1,6}(\.\d{1,2})?")  # an amount as a person writes it
+DOLLARS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,2})?")  # an amount as a person writes it
 
 
 class PriceError(ValueError):
