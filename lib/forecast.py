@@ -31,6 +31,7 @@ from lib.episodes import Episode, read
 from lib.settings import HUMAN, ROOT, SETS, Settings, SettingsError, load
 
 RESAMPLES = 2000
+SAVE_EVERY = 5  # updates, between the checkpoints that a killed run goes on from
 CONFIDENCE = 0.95
 
 
@@ -71,8 +72,9 @@ def pilot(episodes: Sequence[Episode]) -> Pilot:
 
     An episode holds the sum of its prompts. A conversation grows about evenly, so turn t's prompt is taken as first + (t -
     1) * growth, the two fitted to all episodes' sums by least squares: the last prompt is what has to be computed if all
-    before it is cached, and with the last answer it is the sequence that is trained. Within a group (question and update of
-    training episodes) of equal rewards nothing is trained; other episodes are taken as trained.
+    before it is cached, and with the last answer it is the sequence that is trained (a renderer that takes thoughts out of
+    earlier turns makes a sequence of each turn, and trains more). Within a group, the episodes of a training question in an
+    update, nothing is trained where rewards are equal; episodes of other phases are taken as trained.
 
     Raises ForecastError for no episode.
     """
@@ -90,8 +92,8 @@ def pilot(episodes: Sequence[Episode]) -> Pilot:
         rewards[e.arm, e.update, e.question].add(e.reward)
     signal = [e.phase != "train" or len(rewards[e.arm, e.update, e.question]) > 1 for e in episodes]
     rows: dict[str, list[Tokens]] = defaultdict(list)
-    for e, *tokens, learns in zip(episodes, prompt, new, sampled, trained, signal, strict=True):
-        rows[e.question].append(Tokens(*tokens, kept=tokens[-1] * learns))
+    for e, *tokens in zip(episodes, prompt, new, sampled, trained, trained * signal, strict=True):
+        rows[e.question].append(Tokens(*tokens))
     return Pilot(np.array([np.mean(rows[question], axis=0) for question in sorted(rows)]), len(episodes))
 
 
@@ -102,7 +104,7 @@ def stages(settings: Settings) -> list[Stage]:
     looks = math.ceil(t.updates / t.dev_every) + 1  # the last at the final checkpoint
     found = [Stage("pilot on dev", dev)]
     for seed in t.seeds:
-        found.append(Stage(f"train, seed {seed}", t.updates * t.groups * t.rollouts, True, t.updates // 5 + 2))
+        found.append(Stage(f"train, seed {seed}", t.updates * t.groups * t.rollouts, True, t.updates // SAVE_EVERY + 2))
         found.append(Stage(f"dev curve, seed {seed}", looks * dev))
     for arm in settings.arms:
         found.append(
@@ -140,8 +142,9 @@ def costs(
     """
     if cached is not None and not 0 <= cached <= 1:
         raise ForecastError(f"cached = {cached} must be a share of prompt tokens, from 0 to 1")
-    drawn = np.random.default_rng(seed).integers(len(found.tokens), size=(RESAMPLES, len(found.tokens)))
-    means = np.vstack([found.tokens.mean(axis=0), *(found.tokens[rows].mean(axis=0)[None] for rows in drawn)])
+    questions = len(found.tokens)
+    drawn = np.random.default_rng(seed).multinomial(questions, np.full(questions, 1 / questions), size=RESAMPLES)
+    means = np.vstack([found.tokens.mean(axis=0), drawn @ found.tokens / questions])
     prompt, new, sampled, trained, kept = means.T / prices.MILLION
     if cached is not None:
         new = prompt * (1 - cached)
@@ -155,7 +158,7 @@ def costs(
         )
         for stage in planned
     ]
-    pairs.append((sum(low for low, _ in pairs), sum(high for _, high in pairs)))  # type: ignore[arg-type]
+    pairs.append((sum(low for low, _ in pairs), sum(high for _, high in pairs)))
     return [Cost(_interval(low), _interval(high)) for low, high in pairs]
 
 
@@ -191,29 +194,37 @@ def _dollars(cost: Cost) -> str:
     return "".join(f"   {f'{mean:.2f} [{low:.2f}, {high:.2f}]':<22}" for mean, low, high in (cost.cached, cost.upper))
 
 
-def in_words(settings: Settings, pilots: Sequence[Path], price: Price) -> str:
-    """One sentence for the message that refuses a stage nobody has allowed."""
-    cost = costs(pilot([e for path in pilots for e in read(path)]), stages(settings), price)[-1]
+def in_words(settings: Settings, provider: str, model: str) -> str:
+    """What the whole run would cost, for the message that refuses a stage nobody has allowed.
+
+    The pilot is the evaluation of this run's base model or, before there is one, that of another run.
+    """
+    own = settings.episodes("base")
+    file = own if own.exists() else next(iter(sorted(settings.data.glob("runs/*/evaluate/base.jsonl"))), own)
+    try:
+        cost = costs(pilot(read(file)), stages(settings), prices.find(provider, model))[-1]
+    except (OSError, ValueError) as e:
+        return f"There is no forecast ({e}): `python -m lib.forecast PILOT.jsonl` makes one from any run's episodes."
+    warning = another_model(file, settings)
     return (
-        f"By {', '.join(map(str, pilots))} the whole run would cost ${cost.cached[0]:.2f} with caching, and at most "
-        f"${cost.upper[0]:.2f} (up to ${cost.upper[2]:.2f} with other questions)."
-    )
+        f"By {file} the whole run would cost ${cost.cached[0]:.2f} with caching and ${cost.upper[0]:.2f} without "
+        f"(to ${cost.upper[2]:.2f} with other questions)."
+    ) + (f" {warning}" if warning else "")
 
 
-def another_model(pilot_file: Path, settings: Settings) -> str | None:
-    """What to say where a pilot isn't known to be of this run's model, from the plan that lies above its file."""
-    for folder in pilot_file.resolve().parents:
+def another_model(file: Path, settings: Settings, model: str | None = None) -> str | None:
+    """What to say where a pilot isn't known to be of this run's model (or of `model`), by the plan that lies above its file."""
+    for folder in file.resolve().parents:
         if (plan := folder / "plan.json").exists():
-            model = json.loads(plan.read_text(encoding="utf-8"))["settings"]["model"]
-            if model == json.loads(json.dumps(asdict(settings.model))):
+            piloted = json.loads(plan.read_text(encoding="utf-8"))["settings"]["model"]
+            wanted = json.loads(json.dumps(asdict(settings.model)))  # tuples are lists there
+            if piloted.get("name") == model if model else piloted == wanted:
                 return None
             return (
-                f"{pilot_file} is of ANOTHER MODEL than this run's: its tokens, turns and answers' lengths may be far from "
-                "what this one takes. Run a trial of two updates with this model and forecast from that."
+                f"{file} is of ANOTHER MODEL: its turns and the lengths of its answers may be far from what the one to be paid "
+                "for takes. Run a trial of two updates with that one, and forecast from it."
             )
-    return (
-        f"{pilot_file} doesn't say which model it is of (no plan.json above it): trust the forecast only if you know."
-    )
+    return f"{file} doesn't say which model it is of (no plan.json above it): trust the forecast only if you know."
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -245,7 +256,7 @@ def main(arguments: list[str] | None = None) -> None:
     else:
         print("the local backend costs nothing; --provider and --model give the price elsewhere")
     for file in pilots:
-        if warning := another_model(file, settings):
+        if warning := another_model(file, settings, given.model):
             print(warning)
 
 
