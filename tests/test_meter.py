@@ -4,9 +4,12 @@ call that could pass the limit is sent."""
 from __future__ import annotations
 
 import asyncio
+import importlib
+import inspect
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -324,6 +327,32 @@ def test_what_has_no_price_isnt_called(hosted: Any, base: str) -> None:
         client.copy_checkpoints("tinker://run-0000/weights/a")
     with pytest.raises(ValueError, match="max_tokens"):
         client.create_sampling_client(base_model=base).result().sample(prompt(1), 1, types.SamplingParams())
+
+
+# What the SDK's clients can do that the meter doesn't let through: nothing here calls it, and some of it costs money.
+REFUSED = {
+    "ServiceClient": {"copy_weights", "create_custom_loss"},
+    "TrainingClient": {"forward_backward_custom", "save_weights_external"},
+    "SamplingClient": {"create", "get_sampler_handle", "from_sampler_handle", "on_queue_state_change"},
+}
+
+
+@pytest.mark.parametrize("client", [meter.ServiceClient, meter.TrainingClient, meter.SamplingClient])
+def test_each_method_of_the_sdk_is_metered_free_or_refused(client: Any) -> None:
+    sdk = importlib.import_module(
+        f"tinker.lib.public_interfaces.{re.sub('(?<!^)(?=[A-Z])', '_', client.__name__).lower()}"
+    )
+    theirs = getattr(sdk, client.__name__)
+    offered = {n.removesuffix("_async") for n, f in vars(theirs).items() if callable(f) and not n.startswith("_")}
+    metered = {n.removesuffix("_async") for n in vars(client) if not n.startswith("_")} - {"free", "till", "service"}
+    refused = REFUSED[client.__name__]
+    assert offered == metered | client.free | refused
+    assert not metered & client.free and not refused & (metered | client.free)
+    for name in metered:
+        assert hasattr(client, f"{name}_async") == hasattr(theirs, f"{name}_async")
+        ours, sdks = (list(inspect.signature(getattr(kind, name)).parameters) for kind in (client, theirs))
+        named = [n for n in ours if n not in ("method", "args", "options")]
+        assert named == sdks[: len(named)], name  # what the meter reads stands where the SDK has it
 
 
 def test_every_price_of_the_table_is_usable() -> None:
