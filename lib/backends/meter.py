@@ -4,8 +4,9 @@
 
 Every paid call is noted in the run's ledger before it is sent, at the most that it can cost, and isn't sent where that
 could pass the limit. Two figures are kept apart: an upper bound, at uncached prices, which the limit is about, and an
-estimate with the caching that the service reports (`prompt_cache_hit_tokens`). A method that isn't known to be free or
-isn't priced here can't be called. What runs on one's own machine costs nothing and is never wrapped.
+estimate with the caching that the service reports (`prompt_cache_hit_tokens`; where it reports none, none is counted). A
+method that isn't known to be free or isn't priced here can't be called. What runs on one's own machine costs nothing and is
+never wrapped.
 
 Two things no client can see, and the bound leaves out: a request that the SDK itself sends again because its answer was
 lost, should the service charge for both, and what a checkpoint costs that is kept for more than a month.
