@@ -369,6 +369,14 @@ def test_every_price_of_the_table_is_usable() -> None:
         prices.find("nobody", "Qwen/Qwen0")
 
 
+def test_the_table_gives_the_bill_of_the_published_studys_baseline() -> None:
+    """197 rollouts of September 2026, in tokens and dollars as its repository reports the provider's usage (cost_estimates.py)."""
+    price = prices.find("fireworks", "accounts/fireworks/models/qwen3p8-27b")
+    used = Usage(prompt=1_577_817, cached=743_000, sampled=231_187)
+    assert round(price.estimate(used), 2) == 3.12
+    assert price.upper(used) > 3.12
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
