@@ -34,7 +34,7 @@ LONGEST_NAME = 17
 class Account:
     """What the service knows: its checkpoints, by their path, and the models made of them."""
 
-    local: Service
+    local: Service = field(init=False)  # what computes while it is served
     sessions: int = 0
     runs: dict[str, str] = field(default_factory=dict)  # the service's run -> the local backend's
     states: dict[str, str] = field(default_factory=dict)  # path of saved state -> the local backend's path
@@ -364,11 +364,15 @@ class FireworksClient:
 
 
 @contextlib.contextmanager
-def serving(root: Path, seed: int, **options: Any) -> Iterator[Account]:
-    """Point `tinker.ServiceClient` at the adapter, and that at the clients here; options are `local.serving`'s."""
+def serving(root: Path, seed: int, kept: Account | None = None, **options: Any) -> Iterator[Account]:
+    """Point `tinker.ServiceClient` at the adapter, and that at the clients here; options are `local.serving`'s.
+
+    `kept`: an account that was served before over the same root, to go on with.
+    """
     global account
     with local.serving(root, seed, **options) as client, contextlib.ExitStack() as patched:
-        account = Account(client.service)
+        account = kept or Account()
+        account.local = client.service
         for owner, name, value in (
             (sdk, "FiretitanServiceClient", FiretitanServiceClient),
             (sdk, "FireworksClient", FireworksClient),

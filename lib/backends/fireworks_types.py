@@ -18,8 +18,8 @@ from lib.backends.futures import refused
 
 try:
     from fireworks.training import sdk
-except ImportError as e:
-    raise ImportError("the Fireworks backend needs the extra `fireworks`: see `make fireworks`") from e
+except ModuleNotFoundError as e:
+    raise ModuleNotFoundError("the Fireworks backend needs the extra `fireworks`: see `make fireworks`", name=e.name) from e
 
 SCHEME = "fireworks"
 Kind = Literal["weights", "sampler_weights"]
