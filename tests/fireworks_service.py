@@ -21,8 +21,9 @@ import tinker
 from fireworks.training import sdk
 from tinker import types
 
-from lib.backends import fireworks, local
+from lib.backends import fireworks
 from lib.backends.checkpoints import SAMPLER, STATE
+from lib.backends.local import serving as computing
 from lib.backends.service import Service
 
 ACCOUNT = "graph-study"
@@ -370,7 +371,7 @@ def serving(root: Path, seed: int, kept: Account | None = None, **options: Any) 
     `kept`: an account that was served before over the same root, to go on with.
     """
     global account
-    with local.serving(root, seed, **options) as client, contextlib.ExitStack() as patched:
+    with computing(root, seed, **options) as client, contextlib.ExitStack() as patched:
         account = kept or Account()
         account.local = client.service
         for owner, name, value in (

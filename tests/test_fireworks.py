@@ -292,12 +292,19 @@ def test_the_studys_loop_gives_what_the_local_backend_gives(
         return fireworks_service.serving(tmp_path / "remote", seed, kept, **options)
 
     monkeypatch.setattr(local, "serving", hosted)
-    monkeypatch.setattr(
-        local, "copy_checkpoints", lambda root, paths, other: (other.mkdir(), paths)[1]
-    )  # they stay there
+    monkeypatch.setattr(local, "copy_checkpoints", stay)
     there = run_study(settings)
-    assert len(kept.states) == 2 and len(kept.samplers) > 4  # the trained and the control's; each policy, and the arms
-    assert {arm: here[arm] for arm in here if arm != "updates.jsonl"} == {
-        arm: there[arm] for arm in there if arm != "updates.jsonl"
-    }
-    assert here["control"] != here["trained-0"].replace(b"trained-0", b"control")
+    assert (
+        len(kept.states) == 2 and len(kept.samplers) == 6
+    )  # the trained and the control's; three policies, final, two arms
+    updates = [json.loads(line) for line in there.pop("updates.jsonl").splitlines()]
+    told = [{key: value for key, value in one.items() if not key.startswith("forward_backward/")} for one in updates]
+    assert told == [json.loads(line) for line in here.pop("updates.jsonl").splitlines()]
+    assert all(one["forward_backward/loss:sum"] == one["loss"] and one["grad_norm"] > 0 for one in updates)
+    assert there == here
+
+
+def stay(root: Path, paths: list[str], other: Path) -> list[str]:
+    """A host keeps its checkpoints itself."""
+    other.mkdir(parents=True, exist_ok=True)
+    return paths

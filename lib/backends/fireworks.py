@@ -21,9 +21,8 @@ import tinker
 from tinker import types
 from tinker.lib.public_interfaces.backcompat_sampling_client_future import BackcompatSamplingClientFuture
 from tinker.lib.public_interfaces.backcompat_training_client_future import BackcompatTrainingClientFuture
-from tinker_cookbook.tokenizer_utils import get_tokenizer
 
-from lib.backends.fireworks_sampling import SamplingClient
+from lib.backends.fireworks_sampling import sampling_client
 from lib.backends.fireworks_training import Lane, TrainingClient
 from lib.backends.fireworks_types import Checkpoint, sdk, tinkers_errors
 from lib.backends.futures import API, awaited, refused
@@ -138,19 +137,15 @@ class ServiceClient:
         """Over saved weights, or a base model's where `model_path` isn't given."""
         if model_path is not None:
             weights = Checkpoint.parse(model_path, "sampler_weights")
-            base_model = weights.base_model
-        elif base_model is None:
+            return self._sampler(weights.base_model, weights.path)
+        if base_model is None:
             raise ValueError("Either model_path or base_model must be provided")
-        path = None if model_path is None else weights.path
-        return BackcompatSamplingClientFuture(self.lane.ask(lambda: self.sampler(base_model, path)))
+        return self._sampler(base_model, None)
 
     create_sampling_client_async = awaited(create_sampling_client)
 
-    def sampler(self, base_model: str, path: str | None) -> SamplingClient:
-        """With a tokenizer, since the service stops at texts and the loop names tokens."""
-        tokenizer = get_tokenizer(base_model)
-        target = {"base_model": base_model} if path is None else {"model_path": path}
-        return SamplingClient(self.service.create_sampling_client(**target, tokenizer=tokenizer), path or base_model)
+    def _sampler(self, base_model: str, path: str | None) -> BackcompatSamplingClientFuture:
+        return BackcompatSamplingClientFuture(self.lane.ask(lambda: sampling_client(self.service, base_model, path)))
 
     def create_rest_client(self) -> RestClient:
         return RestClient()

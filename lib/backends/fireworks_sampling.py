@@ -8,9 +8,10 @@ from concurrent.futures import Future
 from typing import Any
 
 from tinker import types
+from tinker_cookbook.tokenizer_utils import get_tokenizer
 
 from lib.backends import fireworks_types as to
-from lib.backends.fireworks_types import tinkers_errors
+from lib.backends.fireworks_types import sdk, tinkers_errors
 from lib.backends.futures import API, awaited
 
 
@@ -64,6 +65,16 @@ class SamplingClient:
         return _converted(asked, list)
 
     compute_logprobs_async = awaited(compute_logprobs)
+
+
+def sampling_client(service: sdk.FiretitanServiceClient, base_model: str, path: str | None) -> SamplingClient:
+    """Over weights for sampling, by the service's own path, or the base model's where that is None.
+
+    With a tokenizer, since the service stops at texts and the loop names tokens.
+    """
+    target = {"base_model": base_model} if path is None else {"model_path": path}
+    client = service.create_sampling_client(**target, tokenizer=get_tokenizer(base_model))
+    return SamplingClient(client, path or base_model)
 
 
 def _converted(asked: Future[Any], convert: Callable[[Any], Any]) -> API[Any]:

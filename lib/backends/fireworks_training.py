@@ -11,7 +11,7 @@ from tinker import types
 from tinker.lib.public_interfaces.backcompat_sampling_client_future import BackcompatSamplingClientFuture
 
 from lib.backends import fireworks_types as to
-from lib.backends.fireworks_sampling import SamplingClient
+from lib.backends.fireworks_sampling import SamplingClient, sampling_client
 from lib.backends.fireworks_types import Checkpoint, sdk, tinkers_errors
 from lib.backends.futures import API, awaited, refused, started
 
@@ -136,7 +136,7 @@ class TrainingClient:
 
         def both() -> SamplingClient:
             saved = self.client.save_weights_for_sampler(name=legal).result()
-            return self.service.sampler(self.base_model, saved.path)
+            return sampling_client(self.service.service, self.base_model, saved.path)
 
         return BackcompatSamplingClientFuture(self.service.lane.ask(both))
 

@@ -19,7 +19,9 @@ from lib.backends.futures import refused
 try:
     from fireworks.training import sdk
 except ModuleNotFoundError as e:
-    raise ModuleNotFoundError("the Fireworks backend needs the extra `fireworks`: see `make fireworks`", name=e.name) from e
+    raise ModuleNotFoundError(
+        "the Fireworks backend needs the extra `fireworks`: see `make fireworks`", name=e.name
+    ) from e
 
 SCHEME = "fireworks"
 Kind = Literal["weights", "sampler_weights"]
