@@ -131,7 +131,7 @@ def forward_backward_output(given: sdk.ForwardBackwardOutput) -> types.ForwardBa
     )
 
 
-def sample_response(given: sdk.SampleResponse, ids: Iterator[str]) -> types.SampleResponse:
+def sample_response(given: sdk.types.SampleResponse, ids: Iterator[str]) -> types.SampleResponse:
     """`ids` names the sequences, which have no names on Fireworks."""
     sequences = [
         types.SampledSequence(
