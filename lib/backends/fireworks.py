@@ -199,7 +199,7 @@ def promote(path: str, model: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m lib.backends.fireworks", description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(prog="python -m lib.backends.fireworks", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     promotion = commands.add_parser("promote", help="make a run's final weights a model of the account")
     promotion.add_argument("checkpoint", type=Path, help="the run's checkpoint.json")
