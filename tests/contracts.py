@@ -267,7 +267,9 @@ def described(thing: Any) -> str:
         )
     if dataclasses.is_dataclass(thing):
         return ", ".join(f"{f.name}: {f.type}" for f in dataclasses.fields(thing))
-    if inspect.isclass(thing) or inspect.isfunction(thing):
+    if inspect.isclass(thing):
+        return _plain(str(inspect.signature(thing.__init__)))
+    if inspect.isfunction(thing):
         return _plain(str(inspect.signature(thing)))
     return ", ".join(map(_annotation, get_args(thing)))
 
