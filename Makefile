@@ -4,11 +4,13 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-export PATH := $(CURDIR)/.venv/bin:$(PATH)
+VENV := .venv
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONPATH PYTHONHOME VIRTUAL_ENV
 
 UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
+LOCK = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate
 # 3.11 first: the committed run was made with it
 PYTHON = $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && command -v $$p && break; done)
@@ -49,6 +51,13 @@ lab: .venv/ready ## open the notebooks
 
 test: .venv/ready lint ## all tests, a whole miniature study among them
 	@pytest -n logical --maxprocesses 4 --dist loadfile --durations 15  # each worker has a server of its own
+	@$(MAKE) --no-print-directory contracts
+
+.PHONY: fireworks contracts
+fireworks: .venv-fireworks/ready ## the environment for Fireworks, in .venv-fireworks; then: make study VENV=.venv-fireworks
+
+contracts: .venv-fireworks/ready ## every call on a hosted service, held against the installed packages: docs/contracts.md
+	@.venv-fireworks/bin/python -m pytest tests/test_contracts.py tests/test_fireworks.py
 
 lint: .venv/ready ## format, style and types
 	@ruff format --check --quiet . || { echo "run: .venv/bin/ruff format"; exit 1; }
@@ -59,17 +68,20 @@ bench: .venv/ready ## the benchmarks
 	@for file in benchmarks/*.py; do echo "== $$file"; python $$file; done
 
 lock: | $(UV) ## pin what pyproject.toml asks for
-	@$(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate --all-extras \
-		pyproject.toml --output-file requirements.lock
+	@$(LOCK) --extra dev pyproject.toml --output-file requirements.lock
+	@cp requirements.lock requirements-fireworks.lock # the same versions, wherever the extra allows them
+	@$(LOCK) --extra dev --extra fireworks pyproject.toml --output-file requirements-fireworks.lock
 
 clean: ## remove everything that `make study` made but the environment; data/raw stays
 	rm -rf data/graph data/questions data/human data/structures data/notebooks data/runs data/work data/timings data/neo4j reports/_site .dvc/cache .dvc/tmp
 
-.venv/ready: requirements.lock | $(UV)
+.venv/ready: requirements.lock
+.venv-fireworks/ready: requirements-fireworks.lock
+.venv/ready .venv-fireworks/ready: | $(UV)
 	@test -n "$(PYTHON)" || { echo "No Python 3.11, 3.12 or 3.13 on PATH: install one of them" >&2; exit 1; }
-	@echo "making the environment in .venv (a few minutes, once)"
-	@$(UV) venv --quiet --allow-existing --python "$(PYTHON)" .venv
-	@VIRTUAL_ENV="$(CURDIR)/.venv" $(UV) pip sync --quiet --require-hashes requirements.lock
+	@echo "making the environment in $(@D) (a few minutes, once)"
+	@$(UV) venv --quiet --allow-existing --python "$(PYTHON)" $(@D)
+	@VIRTUAL_ENV="$(CURDIR)/$(@D)" $(UV) pip sync --quiet --require-hashes $<
 	@touch $@
 
 .uv/bin/uv:

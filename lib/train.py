@@ -269,5 +269,6 @@ def _updates(episodes: Path, logged: list[dict[str, Any]]) -> list[dict[str, Any
                 "tokens_trained": metrics.get("optim/tokens"),
                 "kl": metrics.get("optim/kl_sample_train_v1"),
             }
+            | {name: value for name, value in metrics.items() if name.startswith("forward_backward/")}  # a host's own
         )
     return lines

@@ -16,7 +16,6 @@ from typing import Any
 
 import chz
 import tinker
-from small_models import END, VOCABULARY
 from tinker_cookbook.rl import train as rl
 from tinker_cookbook.rl.types import Env, EnvGroupBuilder, RLDataset, RLDatasetBuilder, StepResult
 from tinker_cookbook.supervised import train as supervised
@@ -24,6 +23,7 @@ from tinker_cookbook.supervised.types import SupervisedDataset, SupervisedDatase
 
 from lib.backends import local, rollout_key
 from lib.backends.tokenizer import lock_tokenizer
+from tests.small_models import END, VOCABULARY
 
 
 class Killed(Exception):
@@ -133,7 +133,7 @@ def teach(model: Path, root: Path, updates: int, die_at: int) -> None:
     asyncio.run(supervised.main(config))
 
 
-def practise(model: Path, root: Path, updates: int, die_at: int) -> None:
+def practise(model: Path, root: Path, updates: int, die_at: int, rolling_save_every: int = 0) -> None:
     """rl/train.py likewise."""
     config = rl.Config(
         log_path=str(root / "rl"),
@@ -145,6 +145,7 @@ def practise(model: Path, root: Path, updates: int, die_at: int) -> None:
         max_tokens=12,
         max_steps=updates,
         save_every=2,
+        rolling_save_every=rolling_save_every,
         eval_every=0,
         remove_constant_reward_groups=True,
         compute_post_kl=True,

@@ -6,12 +6,16 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[1]
-LOCK = (ROOT / "requirements.lock").read_text()
+LOCKS = {  # with the extras that each holds
+    "requirements.lock": ["dev"],
+    "requirements-fireworks.lock": ["dev", "fireworks"],
+}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
@@ -19,24 +23,35 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def pinned() -> dict[str, str]:
-    return {canonical(m[1]): m[2] for m in re.finditer(r"^([\w.-]+)==([^\s;\\]+)", LOCK, re.M)}
+def pinned(name: str) -> dict[str, str]:
+    found = re.finditer(r"^([\w.-]+)==([^\s;\\]+)", (ROOT / name).read_text(), re.M)
+    return {canonical(m[1]): m[2] for m in found}
 
 
-def test_every_dependency_is_in_the_lock_at_a_version_that_fits():
-    lock = pinned()
-    for text in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]:
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_dependency_is_in_the_lock_at_a_version_that_fits(name: str):
+    lock = pinned(name)
+    extras = [text for extra in LOCKS[name] for text in PROJECT["optional-dependencies"][extra]]
+    for text in [*PROJECT["dependencies"], *extras]:
         wanted = Requirement(text)
         assert canonical(wanted.name) in lock, f"{text} isn't in the lock: run `make lock`"
         assert wanted.specifier.contains(lock[canonical(wanted.name)]), f"{text}, but the lock has another: `make lock`"
 
 
-def test_every_pin_has_a_hash_and_the_lock_names_no_address():
-    blocks = re.split(r"\n(?=[\w.-]+==)", "\n" + LOCK.split("\n", 2)[2])
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_pin_has_a_hash_and_the_lock_names_no_address(name: str):
+    lock = (ROOT / name).read_text()
+    blocks = re.split(r"\n(?=[\w.-]+==)", "\n" + lock.split("\n", 2)[2])
     pins = [block for block in blocks if re.match(r"[\w.-]+==", block)]
-    assert len(pins) == len(re.findall(r"^[\w.-]+==", LOCK, re.M))
+    assert len(pins) == len(re.findall(r"^[\w.-]+==", lock, re.M))
     assert all("--hash=sha256:" in block for block in pins)
-    assert "://" not in LOCK and not re.search(r"^(-i|--(extra-)?index-url|--find-links)", LOCK, re.M)
+    assert "://" not in lock and not re.search(r"^(-i|--(extra-)?index-url|--find-links)", lock, re.M)
+
+
+def test_the_extra_changes_few_versions():
+    main, extra = (pinned(name) for name in LOCKS)
+    assert main.keys() <= extra.keys()
+    assert {name for name in main if main[name] != extra[name]} == {"pydantic", "pydantic-core", "pyqwest"}
 
 
 def test_environment_yml_installs_the_lock_and_a_python_that_fits():
