@@ -218,6 +218,18 @@ class Settings:
         return self.run_dir / "base"
 
     @property
+    def made(self) -> Model:
+        """The model to make, of a run that has a cold start."""
+        assert isinstance(self.model, Model)
+        return self.model
+
+    @property
+    def taught(self) -> ColdStart:
+        """How it is taught, of such a run."""
+        assert self.cold_start is not None
+        return self.cold_start
+
+    @property
     def base_model(self) -> str:
         """What the backend knows the base model by."""
         if isinstance(self.model, Model):
@@ -388,6 +400,11 @@ def _check_backend(settings: Settings) -> None:
     if train.backend == "local":
         if local is None:
             raise SettingsError("local = None: train.backend = 'local' needs the section; profiles/tiny.yaml has it")
+        if isinstance(settings.model, Named) and settings.model.tokenizer != settings.model.name:
+            raise SettingsError(
+                f"model.tokenizer = {settings.model.tokenizer!r} must be model.name = {settings.model.name!r}: the local "
+                "backend takes both from one place"
+            )
         if train.base_url:
             raise SettingsError(f"train.base_url = {train.base_url!r} must be empty: the local backend has no address")
         if local.dtype == "bfloat16" and train.training == "full":
