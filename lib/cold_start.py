@@ -62,7 +62,7 @@ def cold_start(settings: Settings) -> dict[str, Any]:
         with serving(settings, work.with_name("dev"), SAMPLER_SEED):
             facts["dev_counts"] = loop.run(dev_counts(settings, uri))
     write_json(settings.run_dir / "base.json", facts)
-    write_text(settings.run_dir / "system_prompt.txt", _system(renderer_for(settings), settings))
+    write_text(settings.run_dir / "system_prompt.txt", system_prompt(renderer_for(settings), settings))
     shutil.rmtree(work)
     return facts
 
@@ -119,7 +119,7 @@ def _initial_model(folder: Path, lessons: list[dict[str, Any]], settings: Settin
              "user assistant system"]  # fmt: skip
     # The prompt is made by a renderer, and a renderer needs a tokenizer: any will do for the text of the prompt.
     bare = tiny.build_tokenizer("", wordings, templates, shown, names)
-    system = _system(get_renderer(settings.agent.renderer, bare), settings)
+    system = system_prompt(get_renderer(settings.agent.renderer, bare), settings)
     tokenizer = tiny.build_tokenizer(system, wordings, [teacher.SLOT.sub(" ", t) for t in templates], shown, names)
     tiny.save(folder, tokenizer, tiny.build_model(len(tokenizer), settings.made))
 
@@ -128,7 +128,7 @@ def _world(renderer: Renderer, settings: Settings) -> CypherWorld:
     return CypherWorld(None, renderer, graph.schema_text(settings.graph_dir), settings.agent)
 
 
-def _system(renderer: Renderer, settings: Settings) -> str:
+def system_prompt(renderer: Renderer, settings: Settings) -> str:
     """The system prompt, tools included: one text for all of a run."""
     text = _world(renderer, settings).prompt({"question": ""})[0]["content"]
     assert isinstance(text, str)

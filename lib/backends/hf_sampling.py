@@ -54,7 +54,8 @@ class HFSampler:
     def _next_rows(self) -> list[tuple[Request, int]]:
         """The first waiting rows of one kind that there is room for."""
         room = self.tokens_at_once - sum(batch.tokens_held for batch in self.batches)
-        kind, rows, prompt, answer = _kind(self.queue[0][0]), [], 0, 0
+        kind, prompt, answer = _kind(self.queue[0][0]), 0, 0
+        rows: list[tuple[Request, int]] = []
         for request, sample in self.queue:
             if _kind(request) != kind:
                 continue

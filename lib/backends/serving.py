@@ -31,13 +31,12 @@ def serving(settings: Settings, work: Path, seed: int) -> Iterator[None]:
     allowed to spend.
     """
     if settings.local is not None:
-        options = {"training": settings.train.training, "grad_clip_norm": settings.train.grad_clip_norm}
-        with local.serving(work, seed, **options, how=settings.local):
+        with local.serving(work, seed, settings.train.training, settings.train.grad_clip_norm, settings.local):
             yield
         return
     lock_tokenizer(str(settings.base_dir), settings.base_model)
     usual = tinker.ServiceClient
-    tinker.ServiceClient = _metered(settings, work.name)  # type: ignore[assignment,misc]
+    tinker.ServiceClient = _metered(settings, work.name)  # type: ignore[misc]
     try:
         yield
     finally:
