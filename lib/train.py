@@ -45,7 +45,7 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
     _keep_to_plan(out / "plan.sha256", plan.digest(settings))
     with (
         server.running(settings.graph_dir, settings.data) as uri,
-        serving(settings, work / "tinker", seed),
+        serving(settings, work, seed),
     ):
         loop.run(_train(settings, seed, uri, work, out))
     return json.loads((out / "checkpoint.json").read_text())
@@ -81,7 +81,7 @@ async def _train(settings: Settings, seed: int, uri: str, work: Path, out: Path)
             await curve(client, update=settings.train.updates)
             practised.finish()
             dev.finish()
-    _keep_checkpoint(settings, work / "tinker", final.state_path, final.sampler_path, out)
+    _keep_checkpoint(settings, work, final.state_path, final.sampler_path, out)
     write_jsonl(out / "updates.jsonl", _updates(out / "episodes.jsonl", read_jsonl(log / "metrics.jsonl")))
     shutil.rmtree(work)
 

@@ -183,6 +183,14 @@ def test_a_hosted_backend_is_pointed_at_and_left_again(
     ]
 
 
-def test_a_package_that_is_missing_is_named(settings: Settings) -> None:
-    with pytest.raises(serving.BackendMissing, match=r"needs the module 'lib.backends.nowhere', which isn't there"):
-        serving._needed("lib.backends.nowhere", settings)
+def test_a_package_that_is_missing_is_named(settings: Settings, tmp_path: Path) -> None:
+    nowhere: Any = "nowhere"
+    hosted = dataclasses.replace(settings, local=None, train=dataclasses.replace(settings.train, backend=nowhere))
+    transformers.AutoTokenizer.from_pretrained(settings.base_model).save_pretrained(hosted.base_dir)
+    usual = tinker.ServiceClient
+    with (
+        pytest.raises(serving.BackendMissing, match=r"needs the module 'lib.backends.nowhere', which isn't there"),
+        serving.serving(hosted, tmp_path, 0),
+    ):
+        pass
+    assert tinker.ServiceClient is usual
