@@ -66,7 +66,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory, graph_folder: Path) -> Se
 
 
 def teach(folder: Path, settings: Settings) -> None:
-    """A Qwen3 of random weights, shown the answers a few times."""
+    """A Qwen3 of random weights, shown answers that are right and others that are wrong."""
     lines = evaluate.questions(settings, "train")
     texts = [q["question"] for q in lines], [q["query"] for q in lines], ["1 row no rows count(n)"], ["none"]
     bare = folder.with_name("bare")
@@ -83,7 +83,9 @@ def teach(folder: Path, settings: Settings) -> None:
     tiny.save(untaught, tokenizer, transformers.Qwen3ForCausalLM(config))
     renderer = evaluate.renderer_for(settings, untaught)
     world = CypherWorld(None, renderer, graph.schema_text(settings.graph_dir), settings.agent)
-    talks = [conversation(world, q["question"], [(q["query"], f"1 row\ncount(n)\n{q['rows'][0][0]}")]) for q in lines]
+    # each question with its own query and with another's, so that it is answered right now and then
+    answers = [(q["question"], a) for i, q in enumerate(lines) for a in (q, lines[i - 1])]
+    talks = [conversation(world, text, [(a["query"], f"1 row\ncount(n)\n{a['rows'][0][0]}")]) for text, a in answers]
     data = [conversation_to_datum(talk, renderer, max_length=None) for talk in talks]
     with local.serving(folder.parent, seed=0) as service:
         client: Any = service.create_lora_training_client(str(untaught)).result()
@@ -94,7 +96,6 @@ def teach(folder: Path, settings: Settings) -> None:
     local.export(folder.parent, path, folder)
 
 
-@pytest.mark.study
 def test_it_goes_through_the_whole_study(settings: Settings, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEO4J_URI", uri)
     facts = base_model(settings)
