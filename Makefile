@@ -15,7 +15,7 @@ LOCK = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-u
 PYTHON = $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && command -v $$p && break; done)
 
-.PHONY: help study report publish validate structures lab test lint bench lock clean
+.PHONY: help study profile report publish validate structures lab test lint bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ study: .venv/ready ## run the whole study (what hasn't run yet), then print the 
 	@python -m lib.study check
 	@python -m lib.study times
 	@python -m lib.study verdict
+
+profile: .venv/ready ## list the profiles, or make profiles/NAME.yaml the run's: make profile NAME=tinker-27b
+	@python -m lib.settings $(NAME) $(if $(filter yes,$(OVERWRITE)),--overwrite)
 
 report: .venv/ready ## write those pages anew of which something changed
 	@dvc repro --single-item report transcripts site

@@ -26,7 +26,8 @@ from transformers import AutoModelForCausalLM
 
 from lib import graph, loop, tiny
 from lib.backends import local
-from lib.evaluate import dev_counts, renderer_for
+from lib.backends.serving import serving
+from lib.evaluate import SAMPLER_SEED, dev_counts, renderer_for
 from lib.files import read_jsonl, write_json, write_jsonl, write_text
 from lib.graph import server
 from lib.graph.query import QueryError, Reader, Rows
@@ -58,16 +59,17 @@ def cold_start(settings: Settings) -> dict[str, Any]:
         _initial_model(start, lessons, settings)
         _export(_supervise(start, lessons, work, settings), work, settings.base_dir)
         facts = _facts(lessons, work, settings)
-        facts["dev_counts"] = loop.run(dev_counts(settings, uri))
+        with serving(settings, work.with_name("dev"), SAMPLER_SEED):
+            facts["dev_counts"] = loop.run(dev_counts(settings, uri))
     write_json(settings.run_dir / "base.json", facts)
-    write_text(settings.run_dir / "system_prompt.txt", _system(renderer_for(settings), settings))
+    write_text(settings.run_dir / "system_prompt.txt", system_prompt(renderer_for(settings), settings))
     shutil.rmtree(work)
     return facts
 
 
 async def _teach(instances: list[dict[str, Any]], uri: str, settings: Settings) -> list[dict[str, Any]]:
     """Each demonstration's queries with what the database shows for them."""
-    rates = teacher.error_rates((i["structure"] for i in instances), settings.cold_start)
+    rates = teacher.error_rates((i["structure"] for i in instances), settings.taught)
     reader = Reader(uri, at_once=settings.agent.queries_at_once, timeout=settings.agent.query_timeout)
     bar = tqdm(total=len(instances), desc="demonstrations")
     asked: dict[str, asyncio.Task[Rows | QueryError]] = {}  # many demonstrations share a query
@@ -78,8 +80,8 @@ async def _teach(instances: list[dict[str, Any]], uri: str, settings: Settings) 
         return await asked[query]
 
     async def one(i: int, instance: dict[str, Any]) -> dict[str, Any]:
-        rng = random.Random(f"demonstration {settings.cold_start.seed} {i}")
-        turns = teacher.attempt(instance["template"], rates[instance["structure"]], settings.cold_start, rng)
+        rng = random.Random(f"demonstration {settings.taught.seed} {i}")
+        turns = teacher.attempt(instance["template"], rates[instance["structure"]], settings.taught, rng)
         results = [await result(teacher.fill(t, instance["slots"])) for t, _ in turns]
         shown = [
             show_error(r, settings.agent) if isinstance(r, QueryError) else show(r, settings.agent) for r in results
@@ -117,16 +119,16 @@ def _initial_model(folder: Path, lessons: list[dict[str, Any]], settings: Settin
              "user assistant system"]  # fmt: skip
     # The prompt is made by a renderer, and a renderer needs a tokenizer: any will do for the text of the prompt.
     bare = tiny.build_tokenizer("", wordings, templates, shown, names)
-    system = _system(get_renderer(settings.agent.renderer, bare), settings)
+    system = system_prompt(get_renderer(settings.agent.renderer, bare), settings)
     tokenizer = tiny.build_tokenizer(system, wordings, [teacher.SLOT.sub(" ", t) for t in templates], shown, names)
-    tiny.save(folder, tokenizer, tiny.build_model(len(tokenizer), settings.model))
+    tiny.save(folder, tokenizer, tiny.build_model(len(tokenizer), settings.made))
 
 
 def _world(renderer: Renderer, settings: Settings) -> CypherWorld:
     return CypherWorld(None, renderer, graph.schema_text(settings.graph_dir), settings.agent)
 
 
-def _system(renderer: Renderer, settings: Settings) -> str:
+def system_prompt(renderer: Renderer, settings: Settings) -> str:
     """The system prompt, tools included: one text for all of a run."""
     text = _world(renderer, settings).prompt({"question": ""})[0]["content"]
     assert isinstance(text, str)
@@ -146,8 +148,8 @@ class Lessons(SupervisedDataset):
 
     def __init__(self, lessons: list[dict[str, Any]], world: CypherWorld, renderer: Renderer, settings: Settings):
         self._lessons = sorted(lessons, key=_length)  # neighbours are of like length: little padding in a batch
-        self._world, self._renderer, self._settings = world, renderer, settings.cold_start
-        self._bar = tqdm(total=settings.cold_start.steps, desc="cold start", unit="step")
+        self._world, self._renderer, self._settings = world, renderer, settings.taught
+        self._bar = tqdm(total=settings.taught.steps, desc="cold start", unit="step")
         self._inventor = teacher.Inventor(_names(lessons))
 
     def __len__(self) -> int:
@@ -211,14 +213,17 @@ def _supervise(start: Path, lessons: list[dict[str, Any]], work: Path, settings:
         recipe_name="cold_start",
         renderer_name=settings.agent.renderer,
         dataset_builder=LessonsBuilder(dataset=lambda: dataset),
-        learning_rate=settings.cold_start.learning_rate,
+        learning_rate=settings.taught.learning_rate,
         lr_schedule="linear",
-        adam_beta2=settings.cold_start.adam_beta2,
+        adam_beta2=settings.taught.adam_beta2,
         save_every=0,
         eval_every=0,
         ttl_seconds=None,
     )
-    with local.serving(work / "tinker", settings.cold_start.seed, grad_clip_norm=settings.train.grad_clip_norm):
+    assert settings.local is not None
+    with local.serving(
+        work / "tinker", settings.taught.seed, grad_clip_norm=settings.train.grad_clip_norm, how=settings.local
+    ):
         loop.run(supervised.main(config))
     dataset.close()
     final = checkpoint_utils.get_last_checkpoint(config.log_path, required_key="sampler_path")
@@ -243,7 +248,7 @@ def _facts(lessons: list[dict[str, Any]], work: Path, settings: Settings) -> dic
     curve = [m["train_mean_nll"] for m in read_jsonl(work / "log" / "metrics.jsonl") if "train_mean_nll" in m]
     model = json.loads((settings.base_dir / "config.json").read_text())
     return {
-        "steps": settings.cold_start.steps,
+        "steps": settings.taught.steps,
         "demonstrations": len(lessons),
         "structures": len({x["structure"] for x in lessons}),
         "share_right": sum(x["right"] for x in lessons) / len(lessons),

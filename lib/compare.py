@@ -179,7 +179,14 @@ def first_set(
         },
         "changes": measures.changes(control, trained),
         "structures": measures.by_structure(control, trained),
-        "mistakes": mistakes.mistakes([base, control, trained, *seeds], control, trained, questions, test),
+        "mistakes": mistakes.mistakes(
+            [base, control, trained, *seeds],
+            control,
+            trained,
+            questions,
+            test,
+            planned["settings"]["cold_start"] is not None,
+        ),
         "never_solved": mistakes.never_solved([base, control, trained], questions),
         "examples": mistakes.examples(control, trained, questions),
     }
@@ -299,7 +306,7 @@ def predictions(results: dict[str, Any], planned: dict[str, Any]) -> dict[str, A
     apart = results["contrasts"].get(plan.APART_SET, {}).get("sampled", {}).get("trained - control", {}).get("strict")
     greedy = first["greedy"]["trained - control"]["strict"]["delta"]
     reach = results["reach_gain"]
-    share = results["mistakes"]["planted"]["share_of_gain"]
+    share = (results["mistakes"]["planted"] or {}).get("share_of_gain")
     found: dict[str, tuple[Any, Any, bool | None]] = {
         "reliability": (reach["all"]["delta"], reach["any"]["delta"], reach["all"]["delta"] > reach["any"]["delta"]),
         "cooling": (greedy, gain, greedy < gain),

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from lib import graph, loop, tally
 from lib.agent import EnvironmentFault, Label, Question, QuestionGroup, World
-from lib.backends import local
+from lib.backends.serving import copy_checkpoints, serving
 from lib.backends.tokenizer import lock_tokenizer
 from lib.episodes import Episode, Writer
 from lib.files import read_jsonl, write_json
@@ -121,9 +121,7 @@ def evaluate(settings: Settings, arm: str) -> Path:
     work = settings.data / "work" / settings.run / f"evaluate-{arm}"
     with (
         server.running(settings.graph_dir, settings.data) as uri,
-        local.serving(
-            work, SAMPLER_SEED, training=settings.train.training, grad_clip_norm=settings.train.grad_clip_norm
-        ),
+        serving(settings, work, SAMPLER_SEED),
     ):
         loop.run(_evaluate(settings, arm, uri, work))
     shutil.rmtree(work, ignore_errors=True)
@@ -165,7 +163,7 @@ async def arm_client(settings: Settings, arm: str, work: Path) -> tinker.Samplin
     control and trained take one route, so that the route itself can't be the difference: saved state, loaded into a
     fresh training session, weights saved for sampling. Only the control's state was never trained.
     """
-    base = str(settings.base_dir)
+    base = settings.base_model
     if arm == "base":
         return await tinker.ServiceClient().create_sampling_client_async(base_model=base)
     if arm == "control":
@@ -174,7 +172,7 @@ async def arm_client(settings: Settings, arm: str, work: Path) -> tinker.Samplin
     else:
         trained = settings.train_dir(int(arm.removeprefix("trained-")))
         state = json.loads((trained / "checkpoint.json").read_text())["state"]
-        local.copy_checkpoints(trained / "checkpoint", [state], work)
+        [state] = copy_checkpoints(settings, trained / "checkpoint", [state], work)
     loaded = await tinker.ServiceClient().create_training_client_from_state_async(state)
     saved = await (await loaded.save_weights_for_sampler_async(arm)).result_async()
     return await tinker.ServiceClient().create_sampling_client_async(model_path=saved.path)
@@ -182,23 +180,22 @@ async def arm_client(settings: Settings, arm: str, work: Path) -> tinker.Samplin
 
 async def dev_counts(settings: Settings, uri: str) -> list[dict[str, int]]:
     """How many of the dev questions the base model had strictly right in `right` of `samples` draws at the set temperature;
-    a pilot, by which the plan says what the test can see."""
+    a pilot, by which the plan says what the test can see. To be called while a backend is served."""
     kept: list[Episode] = []
-    with local.serving(settings.data / "work" / settings.run / "dev", SAMPLER_SEED):
-        client = await tinker.ServiceClient().create_sampling_client_async(base_model=str(settings.base_dir))
-        async with world_for(settings, uri, settings.agent.query_timeout) as (world, renderer):
-            policy = sampler(client, settings)
-            await rollouts(
-                lambda _: policy,
-                questions(settings, "dev"),
-                settings.train.dev_samples,
-                Label(settings.run, "base", 0, "dev"),
-                world,
-                renderer,
-                settings,
-                kept.append,
-                what="base, dev",
-            )
+    client = await tinker.ServiceClient().create_sampling_client_async(base_model=settings.base_model)
+    async with world_for(settings, uri, settings.agent.query_timeout) as (world, renderer):
+        policy = sampler(client, settings)
+        await rollouts(
+            lambda _: policy,
+            questions(settings, "dev"),
+            settings.train.dev_samples,
+            Label(settings.run, "base", 0, "dev"),
+            world,
+            renderer,
+            settings,
+            kept.append,
+            what="base, dev",
+        )
     found = Counter(tally.counts(kept).values())
     return [{**one._asdict(), "questions": questions} for one, questions in sorted(found.items())]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lib import loop
 from lib.agent import EnvironmentFault, Question
-from lib.backends import local
+from lib.backends.serving import serving
 from lib.episodes import Episode, Writer
 from lib.evaluate import arm_client, label_of, questions, rollouts, sampler, world_for
 from lib.graph import server
@@ -52,9 +52,7 @@ def record(settings: Settings) -> Path:
     if asked:
         with (
             server.running(settings.graph_dir, settings.data) as uri,
-            local.serving(
-                work, FRESH_SEED, training=settings.train.training, grad_clip_norm=settings.train.grad_clip_norm
-            ),
+            serving(settings, work, FRESH_SEED),
         ):
             loop.run(_record(settings, asked, uri, work, kept))
         shutil.rmtree(work, ignore_errors=True)

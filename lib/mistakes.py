@@ -29,12 +29,18 @@ def category(query: str | None, reference: str) -> str | None:
 
 
 def mistakes(
-    arms: Sequence[Arm], control: Arm, trained: Arm, questions: dict[str, Question], test: Method
+    arms: Sequence[Arm],
+    control: Arm,
+    trained: Arm,
+    questions: dict[str, Question],
+    test: Method,
+    taught: bool = True,
 ) -> dict[str, Any]:
     """Episodes that aren't strictly right, by what is wrong with the scored query, and each kind's part of the gain.
 
     Every episode is either strict or in exactly one kind, so the falls of the kinds from control to trained add up to
-    the strict gain. `planted` is the part of the kinds that the demonstrations were given.
+    the strict gain. `planted` is the part of the kinds that the demonstrations were given; None of a
+    model that wasn't `taught` from any.
     """
 
     def wrong(episode: Episode) -> str | None:
@@ -49,7 +55,7 @@ def mistakes(
         fall = np.nanmean(_is(control, both, wrong, {kind}), axis=1) - np.nanmean(
             _is(trained, both, wrong, {kind}), axis=1
         )
-        rows.append({"kind": kind, "planted": kind in planted, "rates": rates, "part_of_gain": mean(fall)})
+        rows.append({"kind": kind, "planted": taught and kind in planted, "rates": rates, "part_of_gain": mean(fall)})
     removed = difference(
         -_is(control, both, wrong, set(planted)),
         -_is(trained, both, wrong, set(planted)),
@@ -58,10 +64,8 @@ def mistakes(
     )
     gain = contrast(control, trained, "strict", test)["delta"]
     share = removed["delta"] / gain if gain > 0 else None
-    return {
-        "kinds": rows,
-        "planted": {"gain": removed["delta"], "low": removed["low"], "high": removed["high"], "share_of_gain": share},
-    }
+    part = {"gain": removed["delta"], "low": removed["low"], "high": removed["high"], "share_of_gain": share}
+    return {"kinds": rows, "planted": part if taught else None}
 
 
 def never_solved(arms: Sequence[Arm], questions: dict[str, Question]) -> list[dict[str, Any]]:

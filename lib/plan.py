@@ -54,6 +54,8 @@ EXPLORATORY = {
     "never, sometimes, always": "the contrast by how often the untrained arms answered a question",
     "structures": "gains by structure, changes by question, questions never solved",
 }
+AS_IT_IS = {"base": "the model as it exists"}  # where none was made and taught
+OF_THE_TAUGHT = ("mistakes by kind", "planted")  # nothing was planted in a model that exists
 PEOPLE = {
     HUMAN: "people's questions, with all of them and with the clean ones, paired and resampled by question, without a target"
 }
@@ -197,12 +199,12 @@ def make(settings: Settings) -> dict[str, Any]:
     confident(settings.test.confidence)
     questions = {name: _questions(settings, name) for name in SETS}
     people = _people(settings)
-    test = settings.test
+    test, taught = settings.test, settings.cold_start is not None
     plan: dict[str, Any] = {
         "run": settings.run,
         "question": QUESTION,
         "hypothesis": HYPOTHESIS,
-        "arms": ARMS,
+        "arms": ARMS if taught else ARMS | AS_IT_IS,
         "sets": questions,
         "human": people,
         "first_endpoint": {
@@ -239,14 +241,14 @@ def make(settings: Settings) -> dict[str, Any]:
         },
         "checkpoint": "the last one; the curve on dev questions chooses none",
         "stopping": STOPPING,
-        "exploratory": EXPLORATORY | (PEOPLE if people["questions"] else {}),
-        "predictions": PREDICTIONS,
+        "exploratory": _fitting(EXPLORATORY, taught) | (PEOPLE if people["questions"] else {}),
+        "predictions": _fitting(PREDICTIONS, taught),
         "seeds": list(settings.train.seeds),
         "settings": _plain(settings),
         "inputs": {
             "questions": {
                 name: _sha256(settings, settings.questions_dir / f"{name}.jsonl")
-                for name in (settings.practised, "dev", *SETS, "demonstrations")
+                for name in (settings.practised, "dev", *SETS, *(["demonstrations"] if taught else []))
             },
             "base": _folder_sha256(settings, settings.base_dir),
             **_fingerprints(settings),
@@ -256,6 +258,11 @@ def make(settings: Settings) -> dict[str, Any]:
     plan = json.loads(json.dumps(plan))  # tuples become lists, so that a plan equals itself read back
     plan["digest"] = _digest(plan)
     return plan
+
+
+def _fitting(declared: dict[str, Any], taught: bool) -> dict[str, Any]:
+    """What can be asked of the run's model."""
+    return {name: one for name, one in declared.items() if taught or name not in OF_THE_TAUGHT}
 
 
 def confident(confidence: float) -> None:

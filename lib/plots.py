@@ -26,7 +26,6 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from lib import plan
 from lib.compare import points
 from lib.measures import OUTCOMES
-from lib.mistakes import OTHER, SILENT
 from lib.shown import OUTCOME_WORDS
 
 Results = dict[str, Any]
@@ -409,8 +408,7 @@ def mistakes(results: Results) -> Figure:
 
 
 def _mistakes_alt(results: Results) -> str:
-    rates = {row["kind"]: row["rates"] for row in results["mistakes"]["kinds"]}
-    planted = [r for kind, r in rates.items() if kind not in (OTHER, SILENT)]
+    planted = [row["rates"] for row in results["mistakes"]["kinds"] if row["planted"]]
     before, after = (sum(rate[arm] for rate in planted) for arm in ("control", "trained"))
     return f"Bars by kind of mistake: planted kinds are {before:.1%} of the episodes under control, {after:.1%} under trained."
 

@@ -1,8 +1,14 @@
-"""Reads params.yaml once and strictly, so that a misspelt or missing setting stops a run before it costs anything."""
+"""Reads params.yaml once and strictly, so that a misspelt or missing setting stops a run before it costs anything.
+
+`python -m lib.settings` lists the profiles, complete parameter files for other models and services; with the name of one
+it makes that the run's, and says what is different.
+"""
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+import json
 import math
 import re
 import types
@@ -13,7 +19,10 @@ from typing import Any, Literal
 
 import yaml
 
+from lib.files import write_text
+
 ROOT = Path(__file__).resolve().parents[1]
+PARAMS, PROFILES = ROOT / "params.yaml", ROOT / "profiles"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 PATHS = {"bird": "the SQLite file", "stackexchange": "the folder of XML files"}  # what graph.path is, by source
 
@@ -71,12 +80,23 @@ class Human:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
+    """A small model that the cold start makes."""
+
     hidden: int = _number(least=8)
     layers: tuple[Literal["conv", "full_attention"], ...]
     heads: int = _number(least=1)
     feed_forward: int = _number(least=8)
     context: int = _number(least=64)  # tokens
     seed: int = _number(least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Named:
+    """A model that exists."""
+
+    name: str  # what the backend knows it by; of the local one a folder or a name on the Hugging Face hub
+    tokenizer: str  # a folder, or a name on the hub
+    context: int = _number(least=64)  # tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,8 +130,22 @@ class Agent:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Local:
+    """How the local backend computes."""
+
+    device: Literal["cpu", "cuda"]
+    dtype: Literal["float32", "bfloat16"]  # of the weights; an adapter's and its optimiser's are float32 always
+    checkpointing: bool  # activations are computed again for the gradient instead of kept
+    tokens_trained_at_once: int = _number(least=1)  # of a micro-batch
+    tokens_sampled_at_once: int = _number(
+        least=1
+    )  # whose keys and values are held, by the sampler for any architecture
+
+
+@dataclass(frozen=True, kw_only=True)
 class Train:
-    backend: Literal["local"]
+    backend: Literal["local", "tinker", "fireworks"]
+    base_url: str  # of a hosted backend; empty: its usual one
     training: Literal["full", "lora"]
     lora_rank: int = _number(least=1)
     seeds: tuple[int, ...] = _number(least=0)
@@ -119,7 +153,7 @@ class Train:
     groups: int = _number(least=1)  # questions an update
     rollouts: int = _number(least=2)  # a question; one alone has no advantage
     learning_rate: float = _number(above=0)
-    grad_clip_norm: float = _number(above=0)
+    grad_clip_norm: float = _number(least=0)  # 0: none
     loss: Literal["importance_sampling", "ppo", "cispo"]
     dev_every: int = _number(least=1)  # updates
     dev_samples: int = _number(least=1)
@@ -151,9 +185,10 @@ class Settings:
     graph: Graph
     questions: Questions
     human: Human
-    model: Model
-    cold_start: ColdStart
+    model: Model | Named
+    cold_start: ColdStart | None  # None: of a model that exists
     agent: Agent
+    local: Local | None  # None: of a hosted backend
     train: Train
     evaluate: Evaluate
     test: Test
@@ -189,6 +224,25 @@ class Settings:
     def base_dir(self) -> Path:
         return self.run_dir / "base"
 
+    @property
+    def made(self) -> Model:
+        """The model to make, of a run that has a cold start."""
+        assert isinstance(self.model, Model)
+        return self.model
+
+    @property
+    def taught(self) -> ColdStart:
+        """How it is taught, of such a run."""
+        assert self.cold_start is not None
+        return self.cold_start
+
+    @property
+    def base_model(self) -> str:
+        """What the backend knows the base model by."""
+        if isinstance(self.model, Model):
+            return str(self.base_dir)
+        return found(self.model.name)
+
     def train_dir(self, seed: int) -> Path:
         return self.run_dir / "train" / f"seed-{seed}"
 
@@ -201,7 +255,13 @@ class Settings:
         return ("base", "control", *(f"trained-{seed}" for seed in self.train.seeds))
 
 
-def load(path: str | Path = ROOT / "params.yaml", data: Path | None = None) -> Settings:
+def found(name: str) -> str:
+    """The folder of this name, seen from the project's root, where there is one; else the name, as a hub or host knows it."""
+    folder = ROOT / name
+    return str(folder) if folder.is_dir() else name
+
+
+def load(path: str | Path = PARAMS, data: Path | None = None) -> Settings:
     """Settings from a complete parameter file.
 
     Raises SettingsError for a file that is missing or no YAML, and for the first key that is unknown, missing, of the
@@ -211,7 +271,9 @@ def load(path: str | Path = ROOT / "params.yaml", data: Path | None = None) -> S
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise SettingsError(f"{path} is missing: copy profiles/tiny.yaml to {path.name}") from None
+        raise SettingsError(
+            f"{path} is missing: copy profiles/tiny.yaml to {path.name}, or say `make profile NAME=tiny`"
+        ) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     try:
@@ -238,10 +300,10 @@ def _section(kind: type, given: Any, prefix: str) -> Any:
 
 
 def _value(kind: Any, given: Any, about: dataclasses.Field, key: str) -> Any:
-    if typing.get_origin(kind) is types.UnionType:  # a section or nothing
-        if given is None:
+    if typing.get_origin(kind) is types.UnionType:  # one of several sections, or nothing
+        if given is None and types.NoneType in typing.get_args(kind):
             return None
-        kind = typing.get_args(kind)[0]
+        kind = _meant([k for k in typing.get_args(kind) if k is not types.NoneType], given)
     if dataclasses.is_dataclass(kind):
         return _section(typing.cast(type, kind), given, key + ".")
     if typing.get_origin(kind) is tuple:
@@ -255,6 +317,12 @@ def _value(kind: Any, given: Any, about: dataclasses.Field, key: str) -> Any:
     return _scalar(kind, given, about, key)
 
 
+def _meant(kinds: list[type], given: Any) -> type:
+    """The kind of section that has most of the given keys."""
+    keys = given.keys() if isinstance(given, dict) else set()
+    return max(kinds, key=lambda kind: len(keys & {f.name for f in dataclasses.fields(kind)}))
+
+
 def _example(kind: Any) -> str:
     return "0, 1" if kind is int else "conv, full_attention"
 
@@ -263,8 +331,13 @@ def _scalar(kind: Any, given: Any, about: dataclasses.Field, key: str) -> Any:
     choices = typing.get_args(kind)  # of a Literal
     kind = str if choices else kind
     fits: tuple[type, ...] = (int, float) if kind is float else (kind,)
-    if not isinstance(given, fits) or isinstance(given, bool) or given in (math.inf, -math.inf) or given != given:
-        words = {int: "a whole number", float: "a number", str: "a text"}[kind]
+    if (
+        not isinstance(given, fits)
+        or isinstance(given, bool) != (kind is bool)
+        or given in (math.inf, -math.inf)
+        or given != given
+    ):
+        words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}[kind]
         hint = ""
         if kind is float and isinstance(given, str) and re.fullmatch(r"[-+]?[\d.]+[eE][-+]?\d+", given):
             hint = f" (YAML reads {given} as text; write it with a point and a sign, like 2.0e-4)"
@@ -301,19 +374,69 @@ def _check_together(settings: Settings) -> None:
             f"human.questions = {settings.human.questions!r} must be BIRD's .json file or a .jsonl file of your own; empty "
             "for none"
         )
-    if settings.model.hidden % settings.model.heads:
-        raise SettingsError(
-            f"model.hidden = {settings.model.hidden} must be a multiple of model.heads = {settings.model.heads}"
-        )
-    if settings.cold_start.wrong_least > settings.cold_start.wrong_most:
-        raise SettingsError(
-            f"cold_start.wrong_least = {settings.cold_start.wrong_least} must be at most "
-            f"cold_start.wrong_most = {settings.cold_start.wrong_most}"
-        )
+    _check_model(settings.model, settings.cold_start)
+    _check_backend(settings)
     if settings.agent.max_trajectory_tokens > settings.model.context:
         raise SettingsError(
             f"agent.max_trajectory_tokens = {settings.agent.max_trajectory_tokens} must be at most "
             f"model.context = {settings.model.context}, or the model can't read its own episode"
+        )
+
+
+def _check_model(model: Model | Named, cold_start: ColdStart | None) -> None:
+    if isinstance(model, Named):
+        if cold_start is not None:
+            raise SettingsError(
+                f"cold_start must be null: model.name = {model.name!r} exists already; only a model that is made here is taught"
+            )
+        return
+    if cold_start is None:
+        raise SettingsError(
+            "cold_start = None: a model that is made here knows nothing until it is taught; copy the section from "
+            "profiles/tiny.yaml, or take a model that exists with model: {name, tokenizer, context}"
+        )
+    if model.hidden % model.heads:
+        raise SettingsError(f"model.hidden = {model.hidden} must be a multiple of model.heads = {model.heads}")
+    if cold_start.wrong_least > cold_start.wrong_most:
+        raise SettingsError(
+            f"cold_start.wrong_least = {cold_start.wrong_least} must be at most "
+            f"cold_start.wrong_most = {cold_start.wrong_most}"
+        )
+
+
+def _check_backend(settings: Settings) -> None:
+    train, local = settings.train, settings.local
+    if train.backend == "local":
+        if local is None:
+            raise SettingsError("local = None: train.backend = 'local' needs the section; profiles/tiny.yaml has it")
+        if isinstance(settings.model, Named) and settings.model.tokenizer != settings.model.name:
+            raise SettingsError(
+                f"model.tokenizer = {settings.model.tokenizer!r} must be model.name = {settings.model.name!r}: the local "
+                "backend takes both from one place"
+            )
+        if train.base_url:
+            raise SettingsError(f"train.base_url = {train.base_url!r} must be empty: the local backend has no address")
+        if local.dtype == "bfloat16" and train.training == "full":
+            raise SettingsError(
+                "local.dtype = 'bfloat16' with train.training = 'full' loses every update smaller than its rounding: set "
+                "train.training to lora, whose adapters are float32, or local.dtype to float32"
+            )
+        return
+    if not isinstance(settings.model, Named):
+        raise SettingsError(
+            f"train.backend = {train.backend!r} serves models that it knows by name, not one that is made here: set model to "
+            "{name, tokenizer, context}, or train.backend to local"
+        )
+    if local is not None:
+        raise SettingsError(f"local must be null: train.backend = {train.backend!r} computes elsewhere")
+    if train.training != "lora":
+        raise SettingsError(
+            f"train.training = {train.training!r} must be lora: train.backend = {train.backend!r} trains adapters only"
+        )
+    if train.grad_clip_norm:
+        raise SettingsError(
+            f"train.grad_clip_norm = {train.grad_clip_norm:g} must be 0: the loop asks for no clipping, and only the local "
+            "backend clips unasked"
         )
 
 
@@ -352,3 +475,66 @@ def _check_rewriter(rewriter: Rewriter, settings: Settings) -> None:
             f"questions.rewriter.url = {rewriter.url!r} must be an address like http://localhost:8000/v1, "
             "without a key in it; empty for a local model"
         )
+
+
+def profiles() -> dict[str, Path]:
+    """Names and files of the complete parameter files that come with the project."""
+    return {path.stem: path for path in sorted(PROFILES.glob("*.yaml"))}
+
+
+def use(name: str, overwrite: bool = False, params: Path = PARAMS) -> list[str]:
+    """Copy a profile over the parameter file, comments included; returns what is different, in lines.
+
+    Raises SettingsError for a name that no profile has, and where the parameter file has edits of one's own (it is no
+    profile's text), unless `overwrite`.
+    """
+    known = profiles()
+    if name not in known:
+        raise SettingsError(f"there is no profile {name!r}; choose one of {', '.join(known)}")
+    load(known[name])
+    texts = {path.read_text(encoding="utf-8") for path in known.values()}
+    old, new = params.read_text(encoding="utf-8") if params.exists() else "", known[name].read_text(encoding="utf-8")
+    if old and old not in texts and not overwrite:
+        raise SettingsError(
+            f"{params.name} is no profile's text, so it has edits of your own, which would be lost: copy it away first, or "
+            "say --overwrite (make: OVERWRITE=yes)"
+        )
+    write_text(params, new)
+    return _changes(_flat(yaml.safe_load(old)), _flat(yaml.safe_load(new)))
+
+
+def _flat(given: Any, prefix: str = "") -> dict[str, Any]:
+    """Sections as dotted keys."""
+    if not isinstance(given, dict):
+        return {prefix.rstrip("."): given}
+    return {key: value for name, inner in given.items() for key, value in _flat(inner, f"{prefix}{name}.").items()}
+
+
+def _changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    def said(values: dict[str, Any], key: str) -> str:
+        return json.dumps(values[key]) if key in values else "not there"
+
+    keys = [key for key in {**new, **old} if key and said(old, key) != said(new, key)]
+    sections = list(dict.fromkeys(key.partition(".")[0] for key in {**new, **old}))
+    keys.sort(key=lambda key: sections.index(key.partition(".")[0]))
+    return [f"{key}: {said(old, key)} -> {said(new, key)}" for key in keys]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Command line: list the profiles, or switch to one; exit status 1 where that isn't possible."""
+    parser = argparse.ArgumentParser(prog="python -m lib.settings", description=__doc__)
+    parser.add_argument("profile", nargs="?", help="the one to switch to (default: list all)")
+    parser.add_argument("--overwrite", action="store_true", help="even if params.yaml has edits of your own")
+    chosen = parser.parse_args(arguments)
+    if chosen.profile is None:
+        for name, path in profiles().items():
+            print(f"{name:<16} {path.read_text(encoding='utf-8').splitlines()[0].lstrip('# ')}")
+        return
+    try:
+        print("\n".join(use(chosen.profile, chosen.overwrite)) or "nothing is different")
+    except SettingsError as error:
+        parser.exit(1, f"{error}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from lib import headroom, loop, plan
 from lib.agent import Label, Question, QuestionGroup, World
-from lib.backends import local
+from lib.backends.serving import copy_checkpoints, serving
 from lib.episodes import Episode, Writer, read
 from lib.evaluate import questions, rollouts, sampler, world_for
 from lib.files import read_jsonl, write_bytes, write_json, write_jsonl, write_text
@@ -45,12 +45,7 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
     _keep_to_plan(out / "plan.sha256", plan.digest(settings))
     with (
         server.running(settings.graph_dir, settings.data) as uri,
-        local.serving(
-            work / "tinker",
-            seed,
-            training=settings.train.training,
-            grad_clip_norm=settings.train.grad_clip_norm,
-        ),
+        serving(settings, work, seed),
     ):
         loop.run(_train(settings, seed, uri, work, out))
     return json.loads((out / "checkpoint.json").read_text())
@@ -86,7 +81,7 @@ async def _train(settings: Settings, seed: int, uri: str, work: Path, out: Path)
             await curve(client, update=settings.train.updates)
             practised.finish()
             dev.finish()
-    _keep_checkpoint(work / "tinker", final.state_path, final.sampler_path, out)
+    _keep_checkpoint(settings, work, final.state_path, final.sampler_path, out)
     write_jsonl(out / "updates.jsonl", _updates(out / "episodes.jsonl", read_jsonl(log / "metrics.jsonl")))
     shutil.rmtree(work)
 
@@ -100,7 +95,8 @@ def _config(settings: Settings, log: Path, dataset: Practice, curve: DevCurve) -
     t = settings.train
     return rl.Config(
         log_path=str(log),
-        model_name=str(settings.base_dir),
+        model_name=settings.base_model,
+        base_url=t.base_url or None,
         recipe_name="executed_queries",
         renderer_name=settings.agent.renderer,
         dataset_builder=PracticeBuilder(dataset=lambda: dataset),
@@ -231,13 +227,14 @@ def _forget_after(path: Path, update: int) -> None:
         write_bytes(path, b"".join(e.line() for e in read(path) if e.update is not None and e.update < update))
 
 
-def _keep_checkpoint(root: Path, state: str, sampler_path: str, out: Path) -> None:
-    """Copy the final checkpoint, and no other, beside the episodes."""
+def _keep_checkpoint(settings: Settings, root: Path, state: str, sampler_path: str, out: Path) -> None:
+    """Copy the final checkpoint, and no other, beside the episodes; a host keeps its own, and only the paths are noted."""
     half = out / "checkpoint.part"
     shutil.rmtree(half, ignore_errors=True)
-    state, sampler_path = local.copy_checkpoints(root, [state, sampler_path], half)
+    state, sampler_path = copy_checkpoints(settings, root, [state, sampler_path], half)
     shutil.rmtree(out / "checkpoint", ignore_errors=True)
-    half.rename(out / "checkpoint")
+    if half.exists():
+        half.rename(out / "checkpoint")
     write_json(out / "checkpoint.json", {"state": state, "sampler": sampler_path})
 
 

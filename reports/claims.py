@@ -64,8 +64,9 @@ def _declared(results: Results) -> Iterator[Claim]:
     for part, words in bounds.items() if results["form_and_substance"]["gain"] > 0 else ():
         yield Claim(f"the gain: {words}", ("form_and_substance", part), "lib.measures.form_and_substance",
                     open_("form and substance"))  # fmt: skip
-    yield Claim("removal of planted mistakes (below zero: there were more)", ("mistakes", "planted", "gain"), "lib.mistakes.mistakes",
-                open_("mistakes by kind"))  # fmt: skip
+    if results["mistakes"]["planted"] is not None:
+        yield Claim("removal of planted mistakes (below zero: there were more)", ("mistakes", "planted", "gain"),
+                    "lib.mistakes.mistakes", open_("mistakes by kind"))  # fmt: skip
     if plan.APART_SET in results["contrasts"]:
         key = ("contrasts", plan.APART_SET, "sampled", "trained - control", "strict")
         yield Claim("trained − control on held-out structures", key, "lib.measures.contrast", open_(plan.APART_SET))

@@ -49,8 +49,8 @@ class Report:
         self.first = self.results["contrasts"][plan.FIRST_SET]
         self.arms = self.results["arms"][plan.FIRST_SET]
         self.main = self.first["sampled"]["trained - control"]["strict"]
-        self.planted = self.results["mistakes"]["planted"]
-        self.kinds = [kind for kind, share in self.results["base"]["first_mistakes"].items() if share > 0]
+        self.planted = self.results["mistakes"]["planted"]  # None of a model that was taught nothing here
+        self.kinds = [kind for kind, share in self.results["base"].get("first_mistakes", {}).items() if share > 0]
 
     # --- figures and tables, printed by cells with `output: asis` ---
 
@@ -137,7 +137,7 @@ class Report:
         base = self.results["base"]
         rows = []
         for row in plots.ordered_kinds(self.results):
-            taught = [base[key].get(row["kind"]) for key in ("first_mistakes", "mistakes")]
+            taught = [base.get(key, {}).get(row["kind"]) for key in ("first_mistakes", "mistakes")]
             rates = [row["rates"][arm] for arm in ("base", "control", "trained")]
             rows.append([row["kind"], *map(percent, taught), *map(percent, rates), points(row["part_of_gain"])])
         head = [
@@ -368,6 +368,8 @@ class Report:
     def taught_words(self) -> str:
         """What the model was taught before practice, and what that means for a gain."""
         base = self.results["base"]
+        if self.planted is None:
+            return f"**No mistakes were planted.** The base model is {self.name_words}; it was taught nothing here."
         taught = f"{count(base['demonstrations'])} demonstrations of which {percent(base['share_right'])} end right"
         if not self.kinds:
             return f"**No mistakes were planted.** Before practice the model was taught from {taught}."
@@ -379,8 +381,52 @@ class Report:
         )
 
     @property
+    def name_words(self) -> str:
+        """The name of a model that exists, as its backend knows it."""
+        return f"`{self.results['base']['name']}` as it is"
+
+    @property
+    def scale_words(self) -> str:
+        """How large the model is, and what that means for a number from this run."""
+        base = self.results["base"]
+        known = f"knows {count(base['vocabulary'])} word pieces"
+        if self.planted is None:
+            size = f"has {count(base['parameters'])} parameters and " if base["parameters"] else ""
+            return (
+                f"**One model.** It is {self.name_words}, {size}{known}. A number from here says nothing about a model of "
+                "another size or family."
+            )
+        return (
+            f"**The scale is small.** The model has {count(base['parameters'])} parameters and {known}; one machine trains "
+            "it. The database, the queries, the gradients and the test are real, and the same code is meant to run a "
+            "full-size study. A number from here says nothing about a large model."
+        )
+
+    @property
+    def base_words(self) -> str:
+        """What the arm `base` is."""
+        return "as it exists" if self.planted is None else "as it was taught from demonstrations"
+
+    @property
+    def lesson_words(self) -> str:
+        """How the base model came to be, and how the table of mistakes is to be read."""
+        base = self.results["base"]
+        if self.planted is None:
+            return (
+                f"The base model is {self.name_words}, taught nothing here. @tbl-planted shows how often the scored queries of "
+                "each arm had a mistake of one of the kinds that are known by name"
+            )
+        return (
+            f"The base model learned for {count(base['steps'])} steps from demonstrations of mixed quality. Where a "
+            "demonstration is wrong, its mistake is of one of the kinds in @tbl-planted that have a share under *taught*. The "
+            "table also shows how often the scored queries of each arm had that mistake"
+        )
+
+    @property
     def planted_words(self) -> str:
         """How much of a gain the removal of planted mistakes is."""
+        if self.planted is None:
+            return "None of them was planted."
         share = self.planted["share_of_gain"]
         part = f"{points(self.planted['gain'])} points {interval(self.planted['low'], self.planted['high'])}"
         if share is None:
@@ -427,6 +473,8 @@ class Report:
 
     @property
     def planted_limit(self) -> str:
+        if self.planted is None:
+            return "None were planted."
         if not self.kinds:
             return "None were planted in this run's demonstrations."
         return "See @sec-base: some of what practice could remove was put there."

@@ -82,7 +82,12 @@ class Runs:
             bounds = [
                 points(parts[key]) if parts["gain"] > 0 else "–" for key in ("form_at_most", "substance_at_least")
             ]
-            cells = [*bounds, points(report.planted["gain"]), gain(reach["all"]), gain(reach["any"])]
+            cells = [
+                *bounds,
+                points(report.planted["gain"]) if report.planted else "–",
+                gain(reach["all"]),
+                gain(reach["any"]),
+            ]
             rows.append([_link(report), *cells])
         head = ["run", "form, at most", "substance, at least", "planted, removed", "all right", "any right"]
         return table(head, rows, escaped=True)

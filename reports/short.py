@@ -53,7 +53,8 @@ def made_of(report: Report) -> str:
     """Form, substance and planted mistakes where there was a gain; else that there is nothing to take apart."""
     if report.main["delta"] <= 0:
         return "There was no gain to take apart."
-    parts, share = report.results["form_and_substance"], report.planted["share_of_gain"]
+    parts = report.results["form_and_substance"]
+    share = report.planted["share_of_gain"] if report.planted else None
     said = (
         f"At most {points(parts['form_at_most'], sign=False)} points are *form* (right values that got into the right "
         f"shape), at least {points(parts['substance_at_least'], sign=False)} *substance* (values that had been wrong)."

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,8 +20,9 @@ import torch
 from safetensors.torch import load_file
 from small_models import END, VOCABULARY, gpt2, lfm2, qwen3
 from tinker import types
+from transformers.modeling_layers import GradientCheckpointingLayer
 
-from lib.backends import local, rollout_key, training
+from lib.backends import local, rollout_key
 from lib.backends.models import load_base
 from lib.backends.tokenizer import lock_tokenizer
 
@@ -36,6 +38,13 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Any]:
     with local.serving(tmp_path / "tinker", seed=1) as client:
+        yield client
+
+
+@pytest.fixture
+def frugal_service(tmp_path: Path) -> Iterator[Any]:
+    """With several micro-batches for each request."""
+    with local.serving(tmp_path / "tinker", seed=1, how=replace(local.CPU, tokens_trained_at_once=100)) as client:
         yield client
 
 
@@ -90,9 +99,8 @@ def by_hand(model: Any, datum: types.Datum, name: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", *POLICY_LOSSES])
-def test_losses_and_gradients_are_the_formulas(service: Any, base: str, name: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(training, "TOKENS_AT_ONCE", 100)  # several micro-batches
-    client = service.create_lora_training_client(base).result()
+def test_losses_and_gradients_are_the_formulas(frugal_service: Any, base: str, name: str) -> None:
+    client = frugal_service.create_lora_training_client(base).result()
     data = lessons() if name == "cross_entropy" else rollouts()
     config = {"clip_low_threshold": 0.7, "clip_high_threshold": 1.3} if name in ("ppo", "cispo") else None
     result = client.forward_backward(data, name, config).result()
@@ -121,12 +129,11 @@ def test_forward_gives_all_logprobs_and_no_gradient(service: Any, base: str) -> 
     assert all(p.grad is None for p in client.trainer.parameters.values())
 
 
-def test_order_of_the_data_changes_no_bit(service: Any, base: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(training, "TOKENS_AT_ONCE", 120)
+def test_order_of_the_data_changes_no_bit(frugal_service: Any, base: str) -> None:
     data = rollouts(20)
     digests, outputs = set(), []
     for order in (list(range(20)), random.Random(0).sample(range(20), 20)):
-        client = service.create_lora_training_client(base).result()
+        client = frugal_service.create_lora_training_client(base).result()
         result = client.forward_backward([data[i] for i in order], "importance_sampling").result()
         client.optim_step(ADAM).result()
         digests.add(client.save_weights_and_get_sampling_client().result().weights.digest)
@@ -403,3 +410,86 @@ def test_the_cookbooks_loops_run_and_resume_in_a_fresh_process(base: str, tmp_pa
         assert once == twice, loop
     trained = load_file(next((tmp_path / "once" / "tinker").glob("run-0001/sampler_weights/final*")))
     assert all(value.isfinite().all() for value in trained.values())
+
+
+BFLOAT16 = replace(local.CPU, dtype="bfloat16", checkpointing=True)
+
+
+@pytest.mark.parametrize("make", [lfm2, qwen3, gpt2])
+@pytest.mark.parametrize("kind", ["full", "lora"])
+def test_gradients_are_the_same_with_checkpointing(make: Any, kind: Any, tmp_path: Path) -> None:
+    base, found = str(make(tmp_path / "base")), []
+    for checkpointing in (False, True):
+        how = replace(local.CPU, checkpointing=checkpointing)
+        with local.serving(tmp_path / str(checkpointing), seed=1, training=kind, how=how) as service:
+            client: Any = service.create_lora_training_client(base, rank=4).result()
+            client.forward_backward(rollouts(), "importance_sampling").result()
+            client.optim_step(ADAM).result()  # an adapter's first half has no gradient before
+            layers, ran = client.trainer.model.modules(), []
+            layer = next(m for m in layers if isinstance(m, GradientCheckpointingLayer))
+            layer.register_forward_pre_hook(lambda *_, ran=ran: ran.append(1))
+            client.forward_backward(rollouts(), "importance_sampling").result()
+            found.append({name: p.grad.clone() for name, p in client.trainer.parameters.items()})
+            assert not any(m.training for m in client.trainer.model.modules() if isinstance(m, torch.nn.Dropout))
+            assert len(ran) == 1 + checkpointing  # forwards, and again for the gradient
+    plain, again = found
+    assert plain.keys() == again.keys() and any(g.abs().max() > 0 for g in plain.values())
+    for name, gradient in plain.items():
+        torch.testing.assert_close(again[name], gradient, rtol=1e-5, atol=1e-7)
+
+
+def test_bfloat16_holds_its_weights_once_and_adapters_in_full(tmp_path: Path) -> None:
+    base = str(qwen3(tmp_path / "base"))
+    with local.serving(tmp_path / "t", seed=1, training="lora", how=BFLOAT16) as service:
+        client: Any = service.create_lora_training_client(base, rank=4).result()
+        before = client.save_weights_and_get_sampling_client().result()
+        client.forward_backward(rollouts(), "importance_sampling")
+        client.optim_step(ADAM).result()
+        sampler = client.save_weights_and_get_sampling_client().result()
+        untouched = service.create_sampling_client(base_model=base).result()
+        held = {p.data_ptr() for p in untouched.weights.model.parameters()}
+        for model in (client.trainer.model, sampler.weights.model, before.weights.model):
+            own = {n: p for n, p in model.named_parameters() if p.data_ptr() not in held}
+            assert own and all(".lora_" in n and p.dtype == torch.float32 for n, p in own.items())
+        assert untouched.weights.model.dtype == torch.bfloat16
+        assert untouched.weights.digest == load_base(base, dtype="bfloat16").digest  # training left it alone
+        assert len({c.weights.digest for c in (before, sampler, untouched)}) == 3
+
+        data, sampled = sample_data(sampler, 10)
+        outputs = client.forward(data, "importance_sampling").result().loss_fn_outputs
+        for output, logprobs in zip(outputs, sampled, strict=True):
+            np.testing.assert_allclose(output["logprobs"].to_numpy()[-len(logprobs) :], logprobs, atol=0.1)
+        state = client.save_state("s").result().path
+    with local.serving(tmp_path / "t", seed=1, training="lora", how=BFLOAT16) as service:
+        resumed: Any = service.create_training_client_from_state(state).result()
+        assert resumed.save_weights_and_get_sampling_client().result().weights.digest == sampler.weights.digest
+
+
+def test_a_sampler_that_may_hold_little_gives_the_same_answers(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("lib.backends.worker.supports", lambda model: False)
+    base, answers, most = str(qwen3(tmp_path / "base")), [], []
+    for tokens in (2**18, 120, 1):
+        how = replace(local.CPU, tokens_sampled_at_once=tokens)
+        with local.serving(tmp_path / str(tokens), seed=1, how=how) as service:
+            client: Any = service.create_sampling_client(base_model=base).result()
+            held = watch(client.sampler, monkeypatch)
+            prompts = [types.ModelInput.from_ints([*range(7, 7 + n)]) for n in (3, 30, 9, 14)]
+            params = types.SamplingParams(max_tokens=12, temperature=0.0)
+            asked = [client.sample(prompt, 3, params) for prompt in prompts]
+            answers.append([[s.tokens for s in one.result().sequences] for one in asked])
+            most.append(max(held))
+    assert answers[0] == answers[1] == answers[2]
+    assert most[1] <= 120 < most[0] and most[2] <= 42  # one row of the longest
+
+
+def watch(sampler: Any, monkeypatch: Any) -> list[int]:
+    """What the sampler's batches hold after each step that found work."""
+    held, step = [], sampler.step
+
+    def watched() -> bool:
+        going = step()
+        held.append(sum(batch.tokens_held for batch in sampler.batches))
+        return going
+
+    monkeypatch.setattr(sampler, "step", watched)
+    return held

@@ -13,13 +13,17 @@ from lib import graph, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 PROFILES = sorted((ROOT / "profiles").glob("*.yaml"))
+NAMED = {"name": "some/model", "tokenizer": "some/model", "context": 512}
 GOOD = yaml.safe_load((ROOT / "profiles" / "tiny.yaml").read_text())
 LARGE = {**GOOD["questions"], "structures": "all"}
 
 
-def changed(tmp_path: Path, key: str, value: Any) -> Path:
+HOSTED = yaml.safe_load((ROOT / "profiles" / "tinker-27b.yaml").read_text())
+
+
+def changed(tmp_path: Path, key: str, value: Any, parameters: dict[str, Any] = GOOD) -> Path:
     """The default parameters with one of them changed (or removed, by the value `...`)."""
-    parameters = copy.deepcopy(GOOD)
+    parameters = copy.deepcopy(parameters)
     *sections, last = key.split(".")
     place = parameters
     for section in sections:
@@ -65,8 +69,8 @@ def test_the_sources_that_settings_allow_are_those_that_exist(tmp_path: Path):
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("train.backend", "cloud", "train.backend = 'cloud' is unknown; allowed: local"),
-        ("train.lr", 0.1, "train.lr = 0.1 is no parameter; allowed here: backend, training"),
+        ("train.backend", "cloud", "train.backend = 'cloud' is unknown; allowed: local, tinker, fireworks"),
+        ("train.lr", 0.1, "train.lr = 0.1 is no parameter; allowed here: backend, base_url, training"),
         ("optimiser", {}, "optimiser = {} is no parameter; allowed here: run, graph"),
         ("train.seeds", ..., "train.seeds missing"),
         ("train.seeds", 3, "train.seeds = 3 must be a list"),
@@ -114,11 +118,77 @@ def test_the_sources_that_settings_allow_are_those_that_exist(tmp_path: Path):
         ),
         ("questions", {**LARGE, "rewriter": {"model": "m", "url": "https://a:b@c/v1"}}, "without a key in it"),
         ("test", None, "test is None; it must hold keys with values"),
+        ("model", {**NAMED, "contest": 1}, "model.contest = 1 is no parameter; allowed here: name, tokenizer, context"),
+        ("model", {"name": "m", "context": 512}, "model.tokenizer missing"),
+        ("model", NAMED, "cold_start must be null: model.name = 'some/model' exists already"),
+        ("cold_start", None, "cold_start = None: a model that is made here knows nothing until it is taught"),
+        ("local", None, "local = None: train.backend = 'local' needs the section"),
+        ("local.checkpointing", 1, "local.checkpointing = 1 must be true or false"),
+        ("local.tokens_trained_at_once", True, "must be a whole number"),
+        ("local.dtype", "bfloat16", "loses every update smaller than its rounding: set train.training to lora"),
+        ("train.base_url", "there", "train.base_url = 'there' must be empty"),
+        ("train.backend", "tinker", "train.backend = 'tinker' serves models that it knows by name"),
     ],
 )
 def test_a_bad_parameter_is_named(tmp_path: Path, key: str, value: Any, message: str):
     with pytest.raises(settings.SettingsError, match=message):
         settings.load(changed(tmp_path, key, value))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("local", GOOD["local"], "local must be null: train.backend = 'tinker' computes elsewhere"),
+        ("train.training", "full", "train.training = 'full' must be lora: train.backend = 'tinker' trains adapters"),
+        ("train.grad_clip_norm", 1.0, "train.grad_clip_norm = 1 must be 0: the loop asks for no clipping"),
+    ],
+)
+def test_a_hosted_backend_is_refused_what_it_would_ignore(tmp_path: Path, key: str, value: Any, message: str):
+    with pytest.raises(settings.SettingsError, match=message):
+        settings.load(changed(tmp_path, key, value, HOSTED))
+
+
+def test_a_model_is_known_by_its_folder_or_its_name(tmp_path: Path):
+    def named(name: str) -> str:
+        model = {**NAMED, "name": name}
+        return settings.load(changed(tmp_path, "model", model, {**GOOD, "cold_start": None})).base_model
+
+    assert named("some/model") == "some/model"
+    assert named(str(tmp_path)) == str(tmp_path) and named("profiles") == str(ROOT / "profiles")
+    made = settings.load(ROOT / "profiles" / "tiny.yaml", data=tmp_path)
+    assert made.base_model == str(tmp_path / "runs" / "tiny" / "base")
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda path: path.stem)
+def test_one_command_switches_and_says_what_is_different(profile: Path, tmp_path: Path):
+    params = tmp_path / "params.yaml"
+    params.write_bytes((ROOT / "profiles" / "tiny.yaml").read_bytes())
+    said = settings.use(profile.stem, params=params)
+    assert params.read_bytes() == profile.read_bytes()
+    old, new = (yaml.safe_load(file.read_text()) for file in (ROOT / "profiles" / "tiny.yaml", profile))
+    expected = {f"{s}.{key}" for s in old.keys() & new.keys() if isinstance(old[s], dict) and isinstance(new[s], dict)
+                for key in old[s].keys() & new[s].keys() if old[s][key] != new[s][key] and key != "training"}  # fmt: skip
+    assert expected <= {line.partition(": ")[0] for line in said}
+    assert bool(said) == (old != new)
+    assert settings.use(profile.stem, params=params) == []
+
+
+def test_edits_of_ones_own_are_kept_unless_told_otherwise(tmp_path: Path):
+    params = changed(tmp_path, "run", "mine")
+    before = params.read_bytes()
+    with pytest.raises(settings.SettingsError, match="no profile's text, so it has edits of your own"):
+        settings.use("tiny", params=params)
+    assert params.read_bytes() == before
+    assert settings.use("tiny", overwrite=True, params=params) == ['run: "mine" -> "tiny"']
+    with pytest.raises(settings.SettingsError, match="no profile 'small'; choose one of fireworks-27b, local-gpu-24gb"):
+        settings.use("small", params=params)
+
+
+def test_the_profiles_are_listed_each_with_its_first_line(capsys: pytest.CaptureFixture[str]):
+    settings.main([])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [profile.stem for profile in PROFILES]
+    assert all(len(line.split()) > 5 for line in lines)
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path: Path):

@@ -17,16 +17,20 @@ from torch import Tensor
 from lib.backends.models import Weights
 from lib.backends.requests import Request, draw
 
-ROWS = 128  # of a batch
+ROWS = 128  # of a batch, at most
 BATCHES_AT_ONCE = 4
 GATHER = 0.002  # seconds that a first request waits for company
 
 
 class HFSampler:
-    """Samples from one snapshot; all methods are called by one thread."""
+    """Samples from one snapshot; all methods are called by one thread.
 
-    def __init__(self, weights: Weights):
-        self.weights, self.model = weights, weights.model
+    `tokens_at_once`: whose keys and values its batches may hold together, padding and tokens to come included; a single
+    row is played whatever it takes.
+    """
+
+    def __init__(self, weights: Weights, tokens_at_once: int):
+        self.weights, self.model, self.tokens_at_once = weights, weights.model, tokens_at_once
         self.queue: list[tuple[Request, int]] = []
         self.batches: list[_Batch] = []
 
@@ -39,13 +43,28 @@ class HFSampler:
     def step(self) -> bool:
         """One token for every row in flight; False when nothing is left to do."""
         if self.queue and len(self.batches) < BATCHES_AT_ONCE:
-            kind = _kind(self.queue[0][0])
-            rows = [r for r in self.queue if _kind(r[0]) == kind][:ROWS]
+            rows = self._next_rows()
             taken = {(id(r), s) for r, s in rows}
             self.queue = [(r, s) for r, s in self.queue if (id(r), s) not in taken]
-            self.batches.append(_Batch(self.model, rows))
+            if rows:
+                self.batches.append(_Batch(self.model, rows))
         self.batches = [batch for batch in self.batches if batch.step()]
         return bool(self.batches or self.queue)
+
+    def _next_rows(self) -> list[tuple[Request, int]]:
+        """The first waiting rows of one kind that there is room for."""
+        room = self.tokens_at_once - sum(batch.tokens_held for batch in self.batches)
+        kind, prompt, answer = _kind(self.queue[0][0]), 0, 0
+        rows: list[tuple[Request, int]] = []
+        for request, sample in self.queue:
+            if _kind(request) != kind:
+                continue
+            prompt, answer = max(prompt, len(request.prompt)), max(answer, request.max_tokens)
+            fits = (len(rows) + 1) * (prompt + answer) <= room or not (rows or self.batches)
+            if not fits or len(rows) == ROWS:
+                break
+            rows.append((request, sample))
+        return rows
 
     def wait_for_company(self) -> None:
         time.sleep(GATHER)
@@ -87,7 +106,7 @@ class _Batch:
         self.tokens: list[list[int]] = [[] for _ in rows]
         self.logprobs: list[list[float]] = [[] for _ in rows]
         self.positions = self.mask.sum(-1)  # of the next token
-        self.drawn = 0
+        self.drawn, self.width = 0, longest + most
         positions = (self.mask.cumsum(-1) - 1).clamp(min=0)
         out = model(
             input_ids=tokens.to(device),
@@ -97,6 +116,11 @@ class _Batch:
             logits_to_keep=1,
         )
         self.cache, self.logits = out.past_key_values, out.logits[:, -1].float()
+
+    @property
+    def tokens_held(self) -> int:
+        """At the most, with those to come."""
+        return len(self.rows) * self.width
 
     @torch.inference_mode()
     def step(self) -> bool:

@@ -21,7 +21,13 @@ from tinker.lib.public_interfaces.backcompat_training_client_future import Backc
 
 from lib.backends.checkpoints import Checkpoints
 from lib.backends.futures import API, awaited, refused, started
+from lib.backends.models import merged
 from lib.backends.service import Service
+from lib.settings import Local
+
+CPU = Local(
+    device="cpu", dtype="float32", checkpointing=False, tokens_trained_at_once=4096, tokens_sampled_at_once=2**18
+)
 
 
 class RestClient:
@@ -169,20 +175,20 @@ def serving(
     seed: int,
     training: Literal["full", "lora"] = "full",
     grad_clip_norm: float = 1.0,
-    device: str = "cpu",
+    how: Local = CPU,
 ) -> Iterator[ServiceClient]:
     """Point `tinker.ServiceClient` at a service in this process, and back when the block ends. Yields a client.
 
     `root`: folder of the checkpoints. `seed`: of the draws and of new adapters. `training`: what
     `create_lora_training_client` trains, all parameters or an adapter. `grad_clip_norm`: for optimiser steps that ask
-    for no clipping themselves (0: none); the cookbook's never ask.
+    for no clipping themselves (0: none); the cookbook's never ask. `how`: device, type of the weights, bounds on memory.
 
     Torch runs on one thread inside the block: measured fastest for small models on a machine whose cores are shared,
     and sums would otherwise depend on the number of cores.
     """
     threads, hosted = torch.get_num_threads(), tinker.ServiceClient
     torch.set_num_threads(1)
-    service = Service(Path(root), seed, training, grad_clip_norm, device)
+    service = Service(Path(root), seed, training, grad_clip_norm, how)
     bound = type("ServiceClient", (ServiceClient,), {"service": service})
     tinker.ServiceClient = bound  # type: ignore[assignment,misc]
     try:
@@ -200,7 +206,7 @@ def export(root: Path, path: str, folder: Path) -> None:
     """
     with serving(root, seed=0) as client:
         weights = client.create_sampling_client(model_path=path).result().weights  # type: ignore[attr-defined]
-        weights.model.save_pretrained(folder)
+        merged(weights.model).save_pretrained(folder)
         for file in Path(weights.base_model).iterdir():
             if file.name.startswith(
                 ("tokenizer", "special_tokens", "vocab", "merges", "chat_template", "added_tokens")

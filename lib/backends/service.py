@@ -17,6 +17,7 @@ from lib.backends.sampling_client import SamplingClient
 from lib.backends.training import Trainer
 from lib.backends.training_client import TrainingClient
 from lib.backends.worker import SamplingWorker
+from lib.settings import Local
 
 CACHE_BYTES = 128 * 2**20  # of past tokens' keys and values: about 250 conversations with the default model
 
@@ -24,16 +25,16 @@ CACHE_BYTES = 128 * 2**20  # of past tokens' keys and values: about 250 conversa
 class Service:
     """Makes the clients, and runs their requests."""
 
-    def __init__(self, root: Path, seed: int, training: str, grad_clip_norm: float, device: str):
+    def __init__(self, root: Path, seed: int, training: str, grad_clip_norm: float, how: Local):
         if training not in ("full", "lora"):
             raise ValueError(f"training {training!r}: use 'full' or 'lora'")
         self.checkpoints = Checkpoints(root)
-        self.seed, self.training, self.grad_clip_norm, self.device = seed, training, grad_clip_norm, device
-        self.worker = SamplingWorker(CACHE_BYTES)
+        self.seed, self.training, self.grad_clip_norm, self.how = seed, training, grad_clip_norm, how
+        self.worker = SamplingWorker(CACHE_BYTES, how.tokens_sampled_at_once)
         self._thread = ThreadPoolExecutor(
             1, thread_name_prefix="training", initializer=torch.set_num_threads, initargs=(1,)
         )
-        self.base = cache(lambda path: load_base(path, device))
+        self.base = cache(lambda path: load_base(path, how.device, how.dtype))
 
     def submit(self, function: Callable[..., Any], *args: Any) -> API[Any]:
         """Run in the training thread, in order of submission. ValueError and OSError become the SDK's error."""
@@ -83,7 +84,7 @@ class Service:
         return base
 
     def _client(self, run: Run, base: Weights) -> TrainingClient:
-        trainer = Trainer(base, run.rank, run.seed, self.grad_clip_norm)
+        trainer = Trainer(base, run.rank, run.seed, self.grad_clip_norm, self.how)
         return TrainingClient(self, self.checkpoints.new_run(run), run, trainer)
 
     def sampler(self, model_path: str | None, base_model: str | None) -> SamplingClient:
@@ -95,6 +96,6 @@ class Service:
         run = self.checkpoints.run(self.checkpoints.parse(model_path)[0])
         self.checkpoints.file(model_path)
         base = self.base_of(run, model_path)
-        trainer = Trainer(base, run.rank, run.seed, self.grad_clip_norm)
+        trainer = Trainer(base, run.rank, run.seed, self.grad_clip_norm, self.how)
         self.checkpoints.read(model_path, lambda tensors: trainer.load(tensors, optimizer=False))
         return SamplingClient(self, snapshot(trainer.model, base))

@@ -56,12 +56,12 @@ def _load(path: str) -> Any:
     return tokenizer
 
 
-def lock_tokenizer(path: str) -> Any:
-    """Load the tokenizer of a Hugging Face folder once and let the cookbook's `get_tokenizer(path)` find it.
+def lock_tokenizer(path: str, name: str | None = None) -> Any:
+    """Load the tokenizer of a Hugging Face folder once and let the cookbook's `get_tokenizer(name)` find it.
 
-    Returns the tokenizer: the usual one, with `encode`, `decode` and calls under a lock. Raises OSError where the
+    name: of the model that it belongs to, by which the cookbook asks; the path where there is none. Returns the tokenizer: the usual one, with `encode`, `decode` and calls under a lock. Raises OSError where the
     folder has none.
     """
     tokenizer = _load(path)
-    register_tokenizer(path, lambda: _load(path))
+    register_tokenizer(name or path, lambda: _load(path))
     return tokenizer

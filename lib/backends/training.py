@@ -13,8 +13,7 @@ from torch import Tensor
 
 from lib.backends import losses
 from lib.backends.models import Weights, snapshot, trainable
-
-TOKENS_AT_ONCE = 4096  # of a micro-batch, padding included; measured fastest on one core, and a bound on memory
+from lib.settings import Local
 
 
 class Trainer:
@@ -22,12 +21,12 @@ class Trainer:
 
     `rank`: of a LoRA adapter, or None to train all parameters. `grad_clip_norm`: used for steps whose AdamParams ask
     for no clipping (the cookbook never asks, and raw norms of a loss summed over tokens are in the hundreds); 0 for
-    none.
+    none. `how`: says how many tokens, padding included, a micro-batch has at most, and what is kept for the gradient.
     """
 
-    def __init__(self, base: Weights, rank: int | None, seed: int, grad_clip_norm: float):
-        self.base, self.rank, self.grad_clip_norm = base, rank, grad_clip_norm
-        self.model = trainable(base, rank, seed)
+    def __init__(self, base: Weights, rank: int | None, seed: int, grad_clip_norm: float, how: Local):
+        self.base, self.rank, self.grad_clip_norm, self.how = base, rank, grad_clip_norm, how
+        self.model = trainable(base, rank, seed, how.checkpointing)
         self.parameters = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(self.parameters.values(), fused=True)
         self.device = next(iter(self.parameters.values())).device
@@ -45,7 +44,7 @@ class Trainer:
         outputs: list[Any] = [None] * len(data)
         total = 0.0
         with torch.set_grad_enabled(backward):
-            for batch in _micro_batches(data):
+            for batch in _micro_batches(data, self.how.tokens_trained_at_once):
                 logprobs, inputs = self._logprobs([data[i] for i in batch], everywhere=not backward)
                 loss = torch.zeros((), device=self.device)
                 for row, i, values in zip(logprobs, batch, inputs, strict=True):
@@ -137,7 +136,7 @@ class Trainer:
                 self.optimizer.state[p][field] = value.to(p.device)
 
 
-def _micro_batches(data: list[types.Datum]) -> list[list[int]]:
+def _micro_batches(data: list[types.Datum], tokens_at_once: int) -> list[list[int]]:
     """Indices of the data by micro-batch, ordered by content.
 
     Rollouts finish in an order that differs from run to run, and float32 sums depend on their order: sorted by
@@ -155,7 +154,7 @@ def _micro_batches(data: list[types.Datum]) -> list[list[int]]:
     batches: list[list[int]] = []
     for i in sorted(range(len(data)), key=content):
         length = data[i].model_input.length  # the longest so far
-        if batches and length * (len(batches[-1]) + 1) <= TOKENS_AT_ONCE:
+        if batches and length * (len(batches[-1]) + 1) <= tokens_at_once:
             batches[-1].append(i)
         else:
             batches.append([i])

@@ -21,11 +21,11 @@ class SamplingWorker:
     """Hands requests to their samplers and lets those that have work take turns; sleeps when none has.
 
     `cache_bytes`: for the keys and values of running and past sequences of the fast sampler; snapshots of one shape
-    share them.
+    share them. `tokens_at_once`: whose keys and values the general sampler may hold, for each snapshot.
     """
 
-    def __init__(self, cache_bytes: int) -> None:
-        self._cache_bytes = cache_bytes
+    def __init__(self, cache_bytes: int, tokens_at_once: int) -> None:
+        self._cache_bytes, self._tokens_at_once = cache_bytes, tokens_at_once
         self.pools: dict[Any, BlockPool] = {}
         self._inbox: list[tuple[Sampler, Request]] = []
         self._wake = threading.Condition()
@@ -36,7 +36,7 @@ class SamplingWorker:
     def sampler(self, weights: Weights) -> Sampler:
         """The fast one where it knows the architecture."""
         if not supports(weights.model):
-            return HFSampler(weights)
+            return HFSampler(weights, self._tokens_at_once)
         decoder = Decoder(weights.model)
         shape = tuple(decoder.block_shapes())
         with self._wake:
