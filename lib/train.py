@@ -245,7 +245,7 @@ def _updates(episodes: Path, logged: list[dict[str, Any]]) -> list[dict[str, Any
     for episode in read(episodes):
         assert episode.update is not None
         groups[episode.update][episode.question].append(episode)
-    by_step = {m["step"]: m for m in logged if "step" in m and "optim/grad_norm" in m}
+    by_step = {m["step"]: m for m in logged if "step" in m and any(name.startswith("optim/") for name in m)}
     lines = []
     for update in sorted(groups):
         rewards = [[e.reward for e in group] for group in groups[update].values()]

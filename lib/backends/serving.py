@@ -11,7 +11,7 @@ from typing import Any
 
 import tinker
 
-from lib.backends import local
+from lib.backends import local, meter
 from lib.backends.tokenizer import lock_tokenizer
 from lib.settings import Settings
 
@@ -34,9 +34,10 @@ def serving(settings: Settings, work: Path, seed: int) -> Iterator[None]:
         with local.serving(work, seed, settings.train.training, settings.train.grad_clip_norm, settings.local):
             yield
         return
+    client = _metered(settings, work.name)  # first of all: what nobody has allowed needs no tokenizer
     lock_tokenizer(str(settings.base_dir), settings.base_model)
     usual = tinker.ServiceClient
-    tinker.ServiceClient = _metered(settings, work.name)  # type: ignore[misc]
+    tinker.ServiceClient = client  # type: ignore[misc]
     try:
         yield
     finally:
@@ -51,13 +52,20 @@ def _metered(settings: Settings, step: str) -> Any:
         client = _needed(f"lib.backends.{backend}", settings).ServiceClient
     if settings.train.base_url:
         client = partial(client, base_url=settings.train.base_url)
-    return _needed("lib.backends.meter", settings).metered(
+    return meter.metered(
         client,
         provider=backend,
         model=settings.base_model,
         ledger=settings.run_dir / "spend" / "ledger.jsonl",
         stage=step,
+        forecast=partial(_forecast, settings),
     )
+
+
+def _forecast(settings: Settings) -> str:
+    """For the message to somebody who hasn't allowed any spending; no result comes from it, so no step depends on it."""
+    said: str = import_module("lib.forecast").in_words(settings, settings.train.backend, settings.base_model)
+    return said
 
 
 def _needed(module: str, settings: Settings) -> Any:
