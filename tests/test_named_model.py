@@ -160,7 +160,7 @@ def test_a_hosted_backend_is_pointed_at_and_left_again(
             calls.append({"client": client, **options})
             return client
 
-    monkeypatch.setattr(serving, "_needed", lambda module, settings: Meter)
+    monkeypatch.setattr(serving, "meter", Meter)
     away = dataclasses.replace(settings.train, backend="tinker", base_url="http://localhost:1")
     hosted = dataclasses.replace(settings, local=None, train=away)
     transformers.AutoTokenizer.from_pretrained(settings.base_model).save_pretrained(hosted.base_dir)

@@ -150,7 +150,7 @@ def test_a_hosted_backend_is_refused_what_it_would_ignore(tmp_path: Path, key: s
 
 def test_a_model_is_known_by_its_folder_or_its_name(tmp_path: Path):
     def named(name: str) -> str:
-        model = {**NAMED, "name": name}
+        model = {**NAMED, "name": name, "tokenizer": name}
         return settings.load(changed(tmp_path, "model", model, {**GOOD, "cold_start": None})).base_model
 
     assert named("some/model") == "some/model"
