@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tinker
 from hypothesis import given
+from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from tinker import types
 
@@ -37,6 +38,9 @@ from lib.settings import Settings, load
 from tests import cookbook_loops, fireworks_service, small_models
 from tests.conftest import ROOT
 from tests.fireworks_service import Account
+
+hypothesis.register_profile("steady", deadline=None, derandomize=True)  # a busy machine is no failure
+hypothesis.load_profile("steady")
 
 ADAM = types.AdamParams(learning_rate=1e-3)
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -288,7 +292,8 @@ def test_the_studys_loop_gives_what_the_local_backend_gives(
     here = run_study(settings)
     kept = Account()
 
-    def hosted(_: Path, seed: int, **options: Any) -> Any:
+    def hosted(_: Path, seed: int, training: str, grad_clip_norm: float, how: Any) -> Any:
+        options = {"training": training, "grad_clip_norm": grad_clip_norm, "how": how}
         return fireworks_service.serving(tmp_path / "remote", seed, kept, **options)
 
     monkeypatch.setattr(local, "serving", hosted)
