@@ -20,7 +20,8 @@ class Plan:
     """A structure's query for many values. text: gives each one's rows, with what is sorted by (`keyed`) and one row more
     than are wanted. limit: as the query says it, a number or a slot; empty where it has none.
 
-    The parameter is a map, `all`: a plan is made for the length of a list, roughly, but not for one inside a map.
+    The parameter is a map, `all`: a plan is made for the length of a list, roughly, but not for one inside a map. What is a
+    text is said to be one: of a value of any kind no index of texts is asked, and all titles were read for each.
     """
 
     text: str
@@ -37,7 +38,8 @@ class Plan:
         if tail:
             items.append(f"{tail['key']} AS key")
             order = f" ORDER BY key{tail['desc'] or ''}{order}"
-        inner = re.sub(r"'?\{(\w+)\}'?", r"given.\1", parts.text(items=tuple(items), tail=order))
+        inner = re.sub(r"'\{(\w+)\}'", r"toString(given.\1)", parts.text(items=tuple(items), tail=order))
+        inner = SLOT.sub(r"given.\1", inner)
         named = ", ".join([*columns, "key"] if tail else columns)
         return cls(  # one record for a value, since each costs the driver about as much as a list of them
             f"UNWIND $all.values AS given CALL (given) {{ {inner} }} RETURN given.number, collect([{named}])",
