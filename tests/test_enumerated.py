@@ -74,7 +74,10 @@ MADE_UP = {
     ],
 }
 LEXICON = Lexicon(MADE_UP)
-TIES = {name: Tie(name.startswith("Screening-"), True, 0.6, 2.0, 4.0) for name in LEXICON.edges}
+TIES = {
+    name: Tie(name.startswith("Screening-"), True, 0.6, 2.0, dict.fromkeys(LEXICON.edges, 4.0))
+    for name in LEXICON.edges
+}
 SPECS = specs(LEXICON, TIES, 0)[0]
 some = st.sampled_from(SPECS)
 

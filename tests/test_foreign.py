@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from itertools import product
 from types import SimpleNamespace
 
 import pytest
@@ -12,11 +13,12 @@ from hypothesis import strategies as st
 
 from lib import graph
 from lib.files import read_jsonl
+from lib.graph.model import read_schema
 from lib.graph.trusted import Trusted
 from lib.questions.demonstrations import Parts
-from lib.questions.enumerate import MOST_WAYS, Tie, specs
+from lib.questions.enumerate import LISTED, LISTS, MOST_WAYS, Tie, read_ties, specs
 from lib.questions.generate import generate, slots_of
-from lib.questions.lexicon import Lexicon
+from lib.questions.lexicon import Lexicon, edge_name
 from lib.questions.signature import signature
 from lib.questions.spec import Spec, meetings, query
 from lib.questions.supply import SPLITS
@@ -112,7 +114,7 @@ def test_a_way_that_needs_one_relationship_twice_is_seen_in_the_path():
         ],
     }
     lexicon = Lexicon(schema)
-    ties = {name: Tie(False, True, 0.5, 2.0, 3.0) for name in lexicon.edges}
+    ties = {name: Tie(False, True, 0.5, 2.0, dict.fromkeys(lexicon.edges, 3.0)) for name in lexicon.edges}
     seen = {m for s in specs(lexicon, ties, 0)[0] for m in meetings(s)}
     assert "(a:Person)-[:KNOWS]->(a:Person)" in seen
     assert not any("LIVES_IN]->(b:Place) " in m for m in seen)
@@ -124,8 +126,9 @@ def test_a_way_that_needs_one_relationship_twice_is_seen_in_the_path():
 def test_paths_of_too_many_ways_are_dropped_and_shorter_or_named_ones_stay():
     lexicon = Lexicon(SCHEMA)
 
-    def made(fan: float) -> tuple[list[Spec], bool]:
-        found, dropped = specs(lexicon, {name: Tie(False, True, 0.6, fan, fan) for name in lexicon.edges}, 0)
+    def made(fan: float, after: float = 0.0) -> tuple[list[Spec], bool]:
+        tie = Tie(False, True, 0.6, fan, dict.fromkeys(lexicon.edges, after or fan))
+        found, dropped = specs(lexicon, dict.fromkeys(lexicon.edges, tie), 0)
         return found, f"more than {MOST_WAYS:,} ways to follow" in dropped
 
     few, none_dropped = made(2.0)
@@ -134,6 +137,8 @@ def test_paths_of_too_many_ways_are_dropped_and_shorter_or_named_ones_stay():
     assert dropped and max(len(s.hops) for s in some) == 2
     assert all({f.at for f in s.filters if f.kind in ("is", "either")} & {0, 2} for s in some if len(s.hops) == 2)
     assert max(len(s.hops) for s in made(MOST_WAYS + 1.0)[0]) == 0
+    some, dropped = made(2.0, after=700.0)  # those with two ends are reached from those with thousands
+    assert dropped and max(len(s.hops) for s in some) == 2
 
 
 NAMED = {"name": {"type": "text", "share": 1.0}, "size": {"type": "float", "share": 1.0}}
@@ -148,6 +153,34 @@ SCHEMA = {
     "relationships": {type_: {"count": 9, "properties": {}} for _, type_, _ in CHAIN},
     "patterns": [{"start": a, "type": type_, "end": b, "count": 9} for a, type_, b in CHAIN],
 }
+
+
+def test_the_ways_that_are_foreseen_are_those_that_there_are(uri, graph_folder):
+    lexicon = Lexicon(read_schema(graph_folder))
+
+    async def run() -> None:
+        reader = Trusted(uri)
+        try:
+            ties = await read_ties(reader, lexicon)
+            for to, by in product(lexicon.hops["User"], repeat=2):
+                ends = f"(:{by.label})<-[:{by.type}]-(u:User)", f"(u)-[:{to.type}]->(:{to.label})"
+                [[reached]] = (await reader.run(f"MATCH {ends[0]} RETURN count(*)", 1)).rows
+                [[ways]] = (await reader.run(f"MATCH {ends[0]} MATCH {ends[1]} RETURN count(*)", 1)).rows
+                tie = ties[edge_name("User", to)]
+                assert tie.after[edge_name("User", by)] * reached == pytest.approx(ways), (to, by)
+        finally:
+            await reader.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("count", [LISTED, LISTED + 1])
+def test_lists_of_very_many_things_are_asked_for_only_where_something_is_named(count):
+    lexicon = Lexicon({**SCHEMA, "labels": {label: {**of, "count": count} for label, of in SCHEMA["labels"].items()}})
+    tie = Tie(False, True, 0.6, 2.0, dict.fromkeys(lexicon.edges, 2.0))
+    lists = [s for s in specs(lexicon, dict.fromkeys(lexicon.edges, tie), 0)[0] if s.form in LISTS]
+    unnamed = [s for s in lists if not {f.kind for f in s.filters} & {"is", "id", "either"}]
+    assert len(lists) > len(unnamed) and bool(unnamed) == (count == LISTED)
 
 
 # ---------------------------------------------------------------- any names at all
@@ -177,7 +210,7 @@ def schemas(drawn) -> dict:
 @given(schemas(), st.randoms(use_true_random=False))
 def test_any_schema_gives_queries_of_the_dialect_with_words_for_all_slots(schema, rng):
     lexicon = Lexicon(schema)
-    ties = {name: Tie(False, True, 0.6, 1.5, 2.0) for name in lexicon.edges}
+    ties = {name: Tie(False, True, 0.6, 1.5, dict.fromkeys(lexicon.edges, 2.0)) for name in lexicon.edges}
     found, _ = specs(lexicon, ties, 0)
     assert len({t.nouns[0][0] for t in lexicon.things.values()}) == len(lexicon.things)
     for spec in rng.sample(found, min(12, len(found))):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import combinations_with_replacement, pairwise
 
 from lib.graph.mapping import quoted
 from lib.graph.query import Reader
@@ -17,7 +18,12 @@ from lib.questions.structures import SLOT
 
 # Structures wanted by hops; those of no hop and of one are kept below what they may be, since longer ones fail more often.
 HOPS = {0: 48, 1: 78, 2: 140, 3: 120, 4: 80}
-LARGE, MORE = 100_000, 1.35  # nodes, from which so many times as many: more of the lists are too long to be asked for
+LARGE, MORE = (
+    100_000,
+    1.35,
+)  # nodes, from which so many times as many: more of the answers are too long or take too long
+LISTS = ("list", "ordered", "per", "avg per", "more than")  # forms whose answers may be as long as there are things
+LISTED = 20_000  # things of a kind, of which no condition leaves few enough for a list: something must be named
 # How often each form comes up, of 100 or so; a form that fits nowhere leaves its place to the others.
 FORMS_WANTED = {
     "list": 14, "value": 6, "count": 14, "avg": 5, "sum": 4, "max": 3, "min": 2, "first": 4, "last": 4, "gap": 3,
@@ -40,18 +46,23 @@ FILTERED, CONDITIONED = 0.38, 0.2  # of the subjects, how many have a filter, or
 @dataclass(frozen=True)
 class Tie:
     """What a graph says of a hop: each start has one end at most (`one`), no two are tied twice (`simple`), and the share
-    of starts that have it. fan: ends of a start, on average; again: ends of a start that was reached from one of them, on
-    average, which is more, since those with many ends are reached more often."""
+    of starts that have it. fan: ends of a start, on average. after: the same of a start that was reached by another hop, by
+    what that one is called from there (`lexicon.edge_name`): who wrote many posts wrote many comments, and is reached
+    from each of the posts."""
 
     one: bool
     simple: bool
     share: float
     fan: float
-    again: float
+    after: Mapping[str, float]
 
 
 async def read_ties(reader: Reader, lexicon: Lexicon) -> dict[str, Tie]:
     """By the name of the hop (`lexicon.edge_name`)."""
+    labels = sorted(lexicon.hops)
+    called = [{edge_name(label, hop): hop for hop in lexicon.hops[label]} for label in labels]
+    read = await asyncio.gather(*[_read_after(reader, *each) for each in zip(labels, called, strict=True)])
+    after = {name: of for found in read for name, of in found.items()}
     ties = {}
     for start, hops in sorted(lexicon.hops.items()):
         for hop in hops:
@@ -64,11 +75,26 @@ async def read_ties(reader: Reader, lexicon: Lexicon) -> dict[str, Tie]:
                 (edge_name(hop.label, back), "b", hop.label, "a"),
             ):
                 each = f"{match} WITH {of}, count(*) AS n, count(DISTINCT {other}) AS ends"
-                found = await reader.run(f"{each} RETURN sum(n), count(*), sum(ends), sum(n * n)", 1)
-                n, starts, pairs, squares = found.rows[0]
+                n, starts, pairs = (await reader.run(f"{each} RETURN sum(n), count(*), sum(ends)", 1)).rows[0]
                 there = lexicon.schema["labels"][label]["count"]
-                ties[name] = Tie(n == starts, n == pairs, starts / there, n / there, squares / max(n, 1))
+                ties[name] = Tie(n == starts, n == pairs, starts / there, n / there, after[name])
     return ties
+
+
+async def _read_after(reader: Reader, start: str, hops: dict[str, Hop]) -> dict[str, dict[str, float]]:
+    """`Tie.after` of all the hops from a label."""
+    if not hops:
+        return {}
+    arrows = [f"-[:{quoted(h.type)}]->" if h.forward else f"<-[:{quoted(h.type)}]-" for h in hops.values()]
+    ends = [f"(x){arrow}(:{quoted(hop.label)})" for arrow, hop in zip(arrows, hops.values(), strict=True)]
+    counts = ", ".join(f"COUNT {{ {end} }} AS n{i}" for i, end in enumerate(ends))
+    pairs = list(combinations_with_replacement(range(len(ends)), 2))
+    sums = [f"sum(n{i})" for i in range(len(ends))] + [f"sum(n{i} * n{j})" for i, j in pairs]
+    row = (await reader.run(f"MATCH (x:{quoted(start)}) WITH {counts} RETURN {', '.join(sums)}", 1)).rows[0]
+    both = dict(zip(pairs, row[len(ends) :], strict=True))
+    return {
+        to: {by: both[min(i, j), max(i, j)] / max(row[j], 1) for j, by in enumerate(hops)} for i, to in enumerate(hops)
+    }
 
 
 def specs(lexicon: Lexicon, ties: dict[str, Tie], seed: int) -> tuple[list[Spec], Counter[str]]:
@@ -311,8 +337,15 @@ class _Enumeration:
             return f"counting paths: {spec.form} of what is met more than once"
         if spec.form == "value" and not self._one(spec):
             return "a property of several"
-        if len(spec.hops) >= LONG and not any(f.kind in ONE_BY_NAME and not f.edge for f in spec.filters):
+        named = any(f.kind in ONE_BY_NAME and not f.edge for f in spec.filters)
+        if len(spec.hops) >= LONG and not named:
             return "a long path without anything named"
+        if (
+            spec.form in LISTS
+            and not named
+            and self._things(spec, spec.subject if spec.group < 0 else spec.group) > LISTED
+        ):
+            return f"a list of some of more than {LISTED:,} without anything named"
         if self._ways(spec) > MOST_WAYS:
             return f"more than {MOST_WAYS:,} ways to follow"
         spec = self._slotted(spec)
@@ -332,13 +365,10 @@ class _Enumeration:
                 f.at == begin and f.kind in ONE_BY_NAME and not f.edge and f.property in self._keys(spec, begin)
                 for f in spec.filters
             )
-            ways = 1.0 if named else float(self.lexicon.schema["labels"][spec.labels[begin]]["count"])
+            ways = 1.0 if named else float(self._things(spec, begin))
             for at in range(begin, last - begin, step):
-                tie, turned = self._tie(spec, at, step), False
-                if at != begin:
-                    came, goes = (spec.hops[i] for i in ((at - 1, at) if step == 1 else (at, at - 1)))
-                    turned = came.type == goes.type and came.forward != goes.forward
-                ways *= tie.again if turned else tie.fan
+                tie = self._tie(spec, at, step)
+                ways *= tie.fan if at == begin else tie.after[self._edge(spec, at, -step)]
             found.append(ways)
         return min(found)
 
@@ -375,16 +405,23 @@ class _Enumeration:
                 found.add(at)
         return tuple(sorted(found))
 
+    def _things(self, spec: Spec, at: int) -> int:
+        """How many nodes have the label of the path's node `at`."""
+        return int(self.lexicon.schema["labels"][spec.labels[at]]["count"])
+
     def _keys(self, spec: Spec, at: int) -> tuple[str, str]:
         thing = self.lexicon.thing(spec.labels[at])
         return thing.name, thing.id
 
     def _tie(self, spec: Spec, at: int, step: int) -> Tie:
-        """Of the hop from node `at` to the next (step 1) or the one before it (step -1)."""
+        return self.ties[self._edge(spec, at, step)]
+
+    def _edge(self, spec: Spec, at: int, step: int) -> str:
+        """What the hop from node `at` to the next (step 1) or the one before it (step -1) is called."""
         if step == 1:
-            return self.ties[edge_name(spec.labels[at], spec.hops[at])]
+            return edge_name(spec.labels[at], spec.hops[at])
         hop = spec.hops[at - 1]
-        return self.ties[edge_name(spec.labels[at], Hop(hop.type, not hop.forward, spec.labels[at - 1]))]
+        return edge_name(spec.labels[at], Hop(hop.type, not hop.forward, spec.labels[at - 1]))
 
     def _slotted(self, spec: Spec) -> Spec:
         """Every filter that needs a value gets a slot of its own; two of a kind are told apart by a digit."""

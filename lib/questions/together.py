@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from lib.graph import results
@@ -12,7 +14,7 @@ from lib.graph.trusted import Trusted
 from lib.questions.demonstrations import Parts, fill
 from lib.questions.draw import Slots
 from lib.questions.structures import SLOT, Structure
-from lib.questions.verify import MOST_ROWS, SLOW, UNSTEADY, Rejected, Rows, Verifier, settled, tail_of, tied
+from lib.questions.verify import MOST_ROWS, SECONDS, SLOW, UNSTEADY, Rejected, Rows, Verifier, settled, tail_of, tied
 
 
 @dataclass(frozen=True)
@@ -69,15 +71,15 @@ class Together(Verifier):
         self._slow: set[str] = set()  # those of which a value took too long by itself: others would, too
 
     async def judged(self, structure: Structure, batch: list[Slots]) -> list[Rows | Rejected]:
-        if structure.query in self._slow:
+        if not batch or structure.query in self._slow:
             return [Rejected(SLOW)] * len(batch)
         plan = Plan.of(structure.query)
         values = [{name: slot["value"] for name, slot in slots.items()} for slots in batch]
         try:
-            found = await self._asked(plan, values)
+            found, seconds = await self._first(plan, values)
             judged = [self._judged(plan, structure, *each) for each in zip(values, found, strict=True)]
             kept = [i for i, rows in enumerate(judged) if not isinstance(rows, Rejected)]
-            again = await self._asked(plan, [values[i] for i in reversed(kept)], in_time=True)
+            again = await self._again(plan, [values[i] for i in reversed(kept)], seconds / len(batch))
             alike = not kept or await self._as_by_itself(structure, batch[kept[0]], judged[kept[0]])
         except QueryError:
             alike = False
@@ -98,24 +100,29 @@ class Together(Verifier):
                     self._slow.add(structure.query)
         return judged + [Rejected(SLOW)] * (len(batch) - len(judged))
 
-    async def _asked(self, plan: Plan, values: list[dict[str, Any]], in_time: bool = False) -> list[Rows]:
-        """For each of these values its rows; `in_time`: all together in the time that one may take, or TimedOut is raised.
-        The first time it may take longer, since the plan is made then."""
-        if not values:
-            return []
+    async def _first(self, plan: Plan, values: list[dict[str, Any]]) -> tuple[list[Rows], float]:
+        """For each of these values its rows, and the seconds that all took, which may be more than one has: the plan is made now."""
+        async with self._room.taken():
+            start = time.monotonic()
+            rows = (await self._ask(plan, values)).rows
+        return _each(rows, len(values)), time.monotonic() - start
+
+    async def _again(self, plan: Plan, values: list[dict[str, Any]], seconds: float) -> list[Rows]:
+        """The same once more, with as many values at once as should take half of the time that one has: who takes longer
+        than that is asked without company. Raises TimedOut where some take longer even so.
+
+        seconds: what one took, about.
+        """
+        at_once = max(1, int(SECONDS / 2 / max(seconds, 1e-3)))
+        found = []
+        for some in (values[i : i + at_once] for i in range(0, len(values), at_once)):
+            found += _each(await self._in_time(partial(self._ask, plan, some)), len(some))
+        return found
+
+    async def _ask(self, plan: Plan, values: list[dict[str, Any]]) -> results.Rows:
         given = [{"number": i, **v} for i, v in enumerate(values)]
         most = max(map(plan.most, values)) + 1
-
-        async def ask() -> results.Rows:
-            return await self._reader.run(plan.text, len(given), {"all": {"values": given, "rows": most}})
-
-        if in_time:
-            rows = await self._in_time(ask)
-        else:
-            async with self._room.taken():
-                rows = (await ask()).rows
-        found: dict[int, Rows] = dict(map(tuple, rows))
-        return [found.get(i, []) for i in range(len(values))]
+        return await self._reader.run(plan.text, len(given), {"all": {"values": given, "rows": most}})
 
     def _judged(self, plan: Plan, structure: Structure, values: dict[str, Any], found: Rows) -> Rows | Rejected:
         limit = plan.most(values)
@@ -133,3 +140,9 @@ class Together(Verifier):
                 return False
             self._compared.add(structure.query)
         return True
+
+
+def _each(rows: Rows, number: int) -> list[Rows]:
+    """By value: its rows, of which the database gives none where there are none."""
+    found: dict[int, Rows] = dict(map(tuple, rows))
+    return [found.get(i, []) for i in range(number)]
