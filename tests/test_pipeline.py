@@ -8,6 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Set
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,8 @@ STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 PASSED_BY_PARAMETERS = {"lib/__init__.py", "lib/settings.py", "lib/notebook.py"}
 
 
-def imported(source: str) -> set[str]:
+@cache
+def imported(source: str) -> frozenset[str]:
     """Files of lib/ that Python source imports, at any depth of nesting, but not what those import."""
     found = set()
     for node in ast.walk(ast.parse(source)):
@@ -33,13 +36,13 @@ def imported(source: str) -> set[str]:
     parents = {".".join(name.split(".")[:i]) for name in names for i in range(1, name.count(".") + 2)}
     files = {Path(*name.split(".")) for name in names | parents}
     candidates = {f.with_suffix(".py") for f in files} | {f / "__init__.py" for f in files}
-    return {str(f) for f in candidates if (ROOT / f).is_file()}
+    return frozenset(str(f) for f in candidates if (ROOT / f).is_file())
 
 
 def closure(source: str) -> set[str]:
     """All files of lib/ that Python source imports, directly or not."""
     found: set[str] = set()
-    new = imported(source)
+    new: Set[str] = imported(source)
     while new:
         found |= new
         new = set().union(*(imported((ROOT / file).read_text()) for file in new)) - found

@@ -61,6 +61,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, program):
     found = " ".join(check.look(program, bad, "", browser.NARROW, "light"))
     for sign in ("asks for https://example.org/x.png", "error: broken", "wider than the window: p", "color-contrast"):
         assert sign in found
+    assert any("color-contrast" in one for one in check.look(program, bad, "", browser.WIDE, "dark"))
 
 
 @pytest.mark.parametrize("outcome", ["strict", "form", "no_query"])
