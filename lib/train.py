@@ -19,6 +19,7 @@ from lib.agent import Label, Question, QuestionGroup, World
 from lib.backends.serving import copy_checkpoints, serving
 from lib.episodes import Episode, Writer, read
 from lib.evaluate import questions, rollouts, sampler, world_for
+from lib.faults import Patient
 from lib.files import read_jsonl, write_bytes, write_json, write_jsonl, write_text
 from lib.graph import server
 from lib.settings import Settings
@@ -69,7 +70,7 @@ async def _train(settings: Settings, seed: int, uri: str, work: Path, out: Path)
             practice.close()
             assert kept.state is not None and kept.sampler is not None
             client = await tinker.ServiceClient().create_sampling_client_async(model_path=kept.sampler)
-            await curve(client, settings.train.updates)
+            await curve(Patient(client, settings.train.faults), settings.train.updates)
             practised.finish()
             dev.finish()
     _keep_checkpoint(settings, work, kept.state, kept.sampler, out)
@@ -156,7 +157,7 @@ class DevCurve:
         self.writer = writer
         self._questions = questions(settings, "dev")
 
-    async def __call__(self, sampling_client: tinker.SamplingClient, update: int) -> None:
+    async def __call__(self, sampling_client: Any, update: int) -> None:
         policy = sampler(sampling_client, self.settings)
         await rollouts(
             lambda _: policy,

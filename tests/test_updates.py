@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import cookbook_loops
 import httpx
 import pytest
 import tinker
-from small_models import lfm2
 from tinker import types
 from tinker_cookbook.rl.types import StepResult
 
@@ -22,7 +20,8 @@ from lib.agent import EnvironmentFault
 from lib.backends import local, rollout_key, sampling_client, training_client
 from lib.backends.ledger import LimitReached
 from lib.backends.tokenizer import lock_tokenizer
-from tests import toy_training
+from tests import cookbook_loops, toy_training
+from tests.small_models import lfm2
 from tests.toy_training import GROUPS, Group, Practice, practise, settings_for, weights
 
 STEPS = 3

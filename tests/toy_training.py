@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import cookbook_loops
 import pytest
 from tinker_cookbook.rl.types import Env, Metrics, Trajectory
 
 from lib import updates
 from lib.backends import local, sampling_client, training_client
 from lib.settings import Named, Settings, load
+from tests import cookbook_loops
 from tests.conftest import ROOT
 
 GROUPS = 3  # an update, as in cookbook_loops.Practice
@@ -64,12 +64,15 @@ class Group(cookbook_loops.Group):
 
 
 class Practice:
-    """cookbook_loops.Practice as a source, with one record for all of its groups."""
+    """cookbook_loops.Practice as a source, with one record for all of its groups; `die_at` is the update that never comes."""
 
-    def __init__(self) -> None:
+    def __init__(self, die_at: int = -1) -> None:
+        self.die_at = die_at
         self.record: dict[str, list[str]] = {"kept": [], "lost": []}
 
     def groups(self, update: int, rolled: Sequence[updates.Rolled]) -> Sequence[Group]:
+        if update == self.die_at:
+            raise cookbook_loops.Killed
         return [] if rolled else [Group(update * GROUPS + i, record=self.record) for i in range(GROUPS)]
 
 
