@@ -127,10 +127,7 @@ async def run(
     figures = list(policy.kept.figures)
     for number in range(policy.kept.update, t.updates):
         client = Patient(await policy.sampler(), t.faults)
-        if number % t.dev_every == 0:
-            await look(client, number)
-        completer = TinkerTokenCompleter(client, max_tokens=settings.agent.max_tokens, temperature=TEMPERATURE)  # type: ignore[arg-type]  # of its shape
-        _, rolled = await ended(policy.keep(number, figures), _roll_out(source, number, completer, t.faults))
+        _, rolled = await ended(policy.keep(number, figures), _played(settings, number, client, source, look))
         update = Update(number, rolled, _lost(rolled, t.faults))
         if data := await objective([one.rollouts for one in rolled if _whole(one, t.faults)]):
             update.figures.update(await policy.step(number, data))
@@ -150,10 +147,14 @@ async def ended(*started: Awaitable[Any]) -> list[Any]:
     return results
 
 
-async def _roll_out(source: Source, number: int, policy: TokenCompleter, faults: Faults) -> list[Rolled]:
+async def _played(settings: Settings, number: int, client: Any, source: Source, look: Look) -> list[Rolled]:
+    """All that is sampled for an update."""
+    if number % settings.train.dev_every == 0:
+        await look(client, number)
+    policy = TinkerTokenCompleter(client, max_tokens=settings.agent.max_tokens, temperature=TEMPERATURE)
     rolled: list[Rolled] = []
     while groups := source.groups(number, rolled):
-        rolled += await ended(*(_rolled(group, policy, faults) for group in groups))
+        rolled += await ended(*(_rolled(group, policy, settings.train.faults) for group in groups))
     return rolled
 
 
