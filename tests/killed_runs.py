@@ -49,7 +49,7 @@ class Words:
 def settings_in(data: Path) -> Settings:
     """The miniature's with a few more updates."""
     chosen = load(ROOT / "profiles" / "miniature.yaml", data=data)
-    t = dataclasses.replace(chosen.train, updates=STEPS, dev_every=2, seeds=(0,))
+    t = dataclasses.replace(chosen.train, updates=STEPS, dev_every=2, dev_samples=2, seeds=(0,))
     return dataclasses.replace(chosen, train=t)
 
 
@@ -127,7 +127,7 @@ def always(*_: Any) -> bool:
 
 # In the order in which a run comes by; each is met by the run that goes on from what the one before it left.
 POINTS: dict[str, Callable[[], None]] = {
-    "half an episode of the first look": at(Writer, "write", episode("dev", 0, 0), half_a_line),
+    "half an episode of the first look": at(Writer, "write", episode("dev", 0, 1), half_a_line),
     "half an episode of the first update": at(Writer, "write", episode("train", 0, 2), half_a_line),
     "before the first step": at(training.Trainer, "step", always),
     "after the first step": at(training.Trainer, "step", always, None),
@@ -143,7 +143,9 @@ POINTS: dict[str, Callable[[], None]] = {
     "when episodes are sorted": at(Writer, "finish", always, None),
     "while the checkpoint is copied": at(train, "copy_checkpoints", always, None),
     "before the last file": at(train, "_updates", always),
-    "while the work folder goes": at(shutil, "rmtree", lambda path, *_: path.name == "train-seed-0", half_a_folder),
+    "while the work folder goes": at(
+        shutil, "rmtree", lambda path, *_: Path(path).name == "train-seed-0", half_a_folder
+    ),
 }
 
 
@@ -152,7 +154,7 @@ def run(data: Path, arm: Callable[[], None] | None = None) -> tuple[bool, dict[s
     settings = settings_in(data)
     child = os.fork()
     if child == 0:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        os.dup2(os.open(data / "stderr.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         if arm is not None:
             arm()
         train.train(settings, 0)
@@ -160,7 +162,7 @@ def run(data: Path, arm: Callable[[], None] | None = None) -> tuple[bool, dict[s
     _, status = os.waitpid(child, 0)
     killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
     if not killed and status:
-        raise RuntimeError(f"the run failed: {status}")
+        raise RuntimeError(f"the run failed: {(data / 'stderr.txt').read_text()[-2000:]}")
     work = data / "work" / settings.run / "train-seed-0"
     return killed, dataclasses.asdict(updates.Kept.read(work))
 

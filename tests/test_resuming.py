@@ -142,17 +142,9 @@ def test_a_run_that_is_killed_anywhere_ends_in_the_same_bytes(tmp_path: Path) ->
     assert states[:10] == [0, 0, 0, 0, 0, 0, 2, 3, 4, 4]  # never back, and never further than what was saved
     noted = [json.loads(line) for line in (killed / "interruptions.jsonl").read_text().splitlines()]
     assert [one["update"] for one in noted] == states[: len(noted)] and len(noted) == len(killed_runs.POINTS) - 1
-    assert [one["episodes_made_anew"] > 0 for one in noted] == [
-        False,
-        True,
-        True,
-        True,
-        True,
-        True,
-        True,
-        True,
-        *[False] * 6,
-    ]
+    anew = [one["episodes_made_anew"] for one in noted]
+    assert min(*anew[2:6], anew[7]) >= 8  # an update's; the others hang on what came first
+    assert anew[0] == 0 and not any(anew[8:])  # the looks at what was kept are gone on with
 
 
 def prepare(chosen: Settings) -> None:
