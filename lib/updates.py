@@ -279,7 +279,8 @@ class Policy:
             return
         last, figures = number == self.settings.train.updates, list(figures)
         try:
-            state = await self._save("save_state_async", *(("final", None) if last else (f"{number:06d}", KEPT_FOR)))
+            name, ttl_seconds = "final" if last else f"{number:06d}", None if last else KEPT_FOR
+            state = await self._save("save_state_async", name, ttl_seconds)
         except EnvironmentFault as fault:
             if last:
                 raise
