@@ -1,4 +1,4 @@
-"""Every call on a hosted service, recorded while the training loop runs over the adapter and the stand-in, and held against
+"""Every call on a hosted service, recorded while the cookbook's loop runs over the adapter and the stand-in, and held against
 the installed packages.
 
     python -m tests.contracts   # in the environment of `make fireworks`; writes docs/contracts.md
@@ -32,10 +32,9 @@ from tinker.lib.public_interfaces.sampling_client import SamplingClient
 from tinker.lib.public_interfaces.service_client import ServiceClient
 from tinker.lib.public_interfaces.training_client import TrainingClient
 
-from lib import updates
 from lib.backends import fireworks, fireworks_sampling, fireworks_training
 from lib.backends.tokenizer import lock_tokenizer
-from tests import cookbook_loops, fireworks_service, small_models, toy_training
+from tests import cookbook_loops, fireworks_service, small_models
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "contracts.md"
@@ -76,28 +75,27 @@ class Call(NamedTuple):
 
 @dataclass
 class Run:
-    """What `record` leaves: the calls, the stand-in's account, and what the loop kept."""
+    """What `record` leaves: the calls, the stand-in's account, and where the loop logged."""
 
     calls: list[Call]
     account: fireworks_service.Account
-    kept: updates.Kept
+    log: Path
     model: str
 
 
 def record(folder: Path) -> Run:
-    """Training, killed and resumed; the control's route; promotion."""
+    """The cookbook's reinforcement learning, killed and resumed; the control's route; promotion."""
     model = str(small_models.lfm2(folder / "model"))
     lock_tokenizer(model)
     seen: set[Call] = set()
     with fireworks_service.serving(folder / "remote", seed=5) as account, watched(seen):
         for die_at in (KILLED_AT, -1):
             with contextlib.suppress(cookbook_loops.Killed):
-                source, settings = toy_training.Practice(die_at), toy_training.settings_for(model, UPDATES)
-                asyncio.run(updates.run(settings, folder, source, toy_training.no_look))
+                cookbook_loops.practise(Path(model), folder, UPDATES, die_at, rolling_save_every=1)
         path = asyncio.run(_control(model))
         with environment("FIREWORKS_API_KEY", "a key"):
             fireworks.promote(path, "graph-study")
-    return Run(sorted(seen, key=_order), account, updates.Kept.read(folder), model)
+    return Run(sorted(seen, key=_order), account, folder / "rl", model)
 
 
 async def _control(model: str) -> str:
@@ -213,11 +211,11 @@ def page(calls: list[Call]) -> str:
         [
             "# Every call on a hosted service",
             "",
-            f"Written by `python -m tests.contracts` with {versions}: the calls were recorded while the training",
-            "loop ran over the Fireworks adapter and a stand-in for the service (killed, resumed, the control's route,",
-            "promotion). `make contracts` fails when a call or a package is no longer what stands here.",
+            f"Written by `python -m tests.contracts` with {versions}: the calls were recorded while the cookbook's",
+            "reinforcement learning ran over the Fireworks adapter and a stand-in for the service (killed, resumed, the",
+            "control's route, promotion). `make contracts` fails when a call or a package is no longer what stands here.",
             "",
-            "## On Tinker's clients, by the training loop and the study",
+            "## On Tinker's clients, by the cookbook's loop and the study",
             "",
             *_calls(ours),
             "",

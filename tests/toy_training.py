@@ -64,15 +64,12 @@ class Group(cookbook_loops.Group):
 
 
 class Practice:
-    """cookbook_loops.Practice as a source, with one record for all of its groups; `die_at` is the update that never comes."""
+    """cookbook_loops.Practice as a source, with one record for all of its groups."""
 
-    def __init__(self, die_at: int = -1) -> None:
-        self.die_at = die_at
+    def __init__(self) -> None:
         self.record: dict[str, list[str]] = {"kept": [], "lost": []}
 
     def groups(self, update: int, rolled: Sequence[updates.Rolled]) -> Sequence[Group]:
-        if update == self.die_at:
-            raise cookbook_loops.Killed
         return [] if rolled else [Group(update * GROUPS + i, record=self.record) for i in range(GROUPS)]
 
 
