@@ -14,12 +14,21 @@ import tinker
 from tinker_cookbook.renderers import Renderer
 from tinker_cookbook.renderers.base import Message, format_content_as_string
 from tinker_cookbook.rl.message_env import EnvFromMessageEnv
-from tinker_cookbook.rl.types import Action, ActionExtra, Env, EnvGroupBuilder, Metrics, StepResult, Trajectory
+from tinker_cookbook.rl.types import (
+    Action,
+    ActionExtra,
+    Env,
+    EnvGroupBuilder,
+    Metrics,
+    StepResult,
+    Trajectory,
+    Transition,
+)
 from tinker_cookbook.tool_use import AgentToolMessageEnv, Tool
 
 from lib.backends import rollout_key
 from lib.episodes import ROWS_KEPT, Episode, outcome
-from lib.reward import Score
+from lib.reward import Score, score
 from lib.settings import Agent
 
 Question = dict[str, Any]
@@ -84,7 +93,9 @@ class Label:
 class Rollout(EnvFromMessageEnv):
     """One rollout's environment. It ends the rollout with EnvironmentFault where the world, not the model, failed."""
 
-    def __init__(self, renderer: Renderer, messages: list[Message], attempt: Attempt, settings: Agent, key: str):
+    def __init__(
+        self, renderer: Renderer, messages: list[Message], attempt: Attempt, settings: Agent, key: str, sample: int
+    ):
         conversation = AgentToolMessageEnv(
             tools=attempt.tools,
             initial_messages=messages,
@@ -103,21 +114,30 @@ class Rollout(EnvFromMessageEnv):
         )
         self.attempt = attempt
         self.conversation = conversation
-        self.key = key
+        self.key, self.sample = key, sample
+        self.turns, self.tokens = 0, {"prompt": 0, "sampled": 0}  # so far: a rollout that is lost has no trajectory
+        self._observed = 0
 
     async def initial_observation(self):
         # Each rollout is a task of its own, so the key reaches this rollout's sampling calls and no other's.
         rollout_key.set(self.key)
-        return await super().initial_observation()
+        began = await super().initial_observation()
+        if isinstance(began, tuple):
+            self._observed = began[0].length
+        return began
 
     async def _render_in_thread(self, messages: list[Message], **kwargs: Any) -> tinker.ModelInput:
         # Short conversations and a memoised tokenizer: a thread hop costs more than the rendering.
         return self.renderer.build_generation_prompt(messages, **kwargs)
 
     async def step(self, action: Action, *, extra: ActionExtra | None = None) -> StepResult:
+        self.turns += 1
+        self.tokens["prompt"] += self._observed
+        self.tokens["sampled"] += len(action)
         result = await super().step(action, extra=extra)
         if self.attempt.fault is not None:
             raise EnvironmentFault(self.attempt.fault)
+        self._observed = result.next_observation.length
         return result
 
 
@@ -127,7 +147,7 @@ async def _no_step_reward(history: list[Message]) -> tuple[float, dict[str, floa
 
 
 class QuestionGroup(EnvGroupBuilder):
-    """`size` rollouts of one question; graded when all have ended, whatever ended them, and kept as episodes.
+    """`size` rollouts of one question; graded when they have ended, whatever ended them, and kept as episodes.
 
     The reward is given through `compute_group_rewards` and not by the environment's steps, because the cookbook's
     `AgentToolMessageEnv` skips its grader after a malformed call, a cut response or an overflowing context.
@@ -142,9 +162,18 @@ class QuestionGroup(EnvGroupBuilder):
         settings: Agent,
         label: Label,
         keep: Callable[[Episode], None] | None = None,
+        first: int = 0,
     ):
+        """first: number of the first sample; every number has draws of its own."""
         self.question, self.size, self.world, self.renderer = question, size, world, renderer
-        self.settings, self.label, self.keep = settings, label, keep
+        self.settings, self.label, self.first = settings, label, first
+        self.keep = keep or (lambda _: None)
+
+    def more(self, size: int) -> QuestionGroup:
+        """So many further rollouts of the same question."""
+        return QuestionGroup(
+            self.question, size, self.world, self.renderer, self.settings, self.label, self.keep, self.first + self.size
+        )
 
     async def make_envs(self) -> Sequence[Env]:
         return [
@@ -154,22 +183,19 @@ class QuestionGroup(EnvGroupBuilder):
                 self.world.begin(),
                 self.settings,
                 key=f"{self.label.run}/{self.label.seed}/{self.label.episode_id(self.question, sample)}",
+                sample=sample,
             )
-            for sample in range(self.size)
+            for sample in range(self.first, self.first + self.size)
         ]
 
     async def compute_group_rewards(
         self, trajectory_group: list[Trajectory], env_group: Sequence[Env]
     ) -> list[tuple[float, Metrics]]:
         episodes = await asyncio.gather(
-            *[
-                self._episode(trajectory, env, i)
-                for i, (trajectory, env) in enumerate(zip(trajectory_group, env_group, strict=True))
-            ]
+            *[self._graded(trajectory, env) for trajectory, env in zip(trajectory_group, env_group, strict=True)]
         )
-        if self.keep is not None:
-            for episode in episodes:
-                self.keep(episode)
+        for episode in episodes:
+            self.keep(episode)
         return [
             (
                 e.reward,
@@ -181,14 +207,23 @@ class QuestionGroup(EnvGroupBuilder):
     def logging_tags(self) -> list[str]:
         return [f"hops{self.question['hops']}"]
 
-    async def _episode(self, trajectory: Trajectory, env: Env, sample: int) -> Episode:
+    def lost(self, env: Env, fault: str) -> None:
+        """Keep a rollout that something outside of the model ended: as far as it came, and without a score."""
         assert isinstance(env, Rollout)
-        attempt, turns = env.attempt, trajectory.transitions
-        verdict = await self.world.verdict(self.question, attempt)
-        stop = str(trajectory.stop_reason or "unknown")
-        score = verdict.score
+        nothing = Verdict(None, [], 0, None, score(None, self.question["rows"]))
+        self.keep(self._episode(env, [], nothing, "fault", fault))
+
+    async def _graded(self, trajectory: Trajectory, env: Env) -> Episode:
+        assert isinstance(env, Rollout)
+        verdict = await self.world.verdict(self.question, env.attempt)
+        return self._episode(env, trajectory.transitions, verdict, str(trajectory.stop_reason or "unknown"), None)
+
+    def _episode(
+        self, env: Rollout, turns: list[Transition], verdict: Verdict, stop: str, fault: str | None
+    ) -> Episode:
+        scored = verdict.score
         return Episode(
-            id=self.label.episode_id(self.question, sample),
+            id=self.label.episode_id(self.question, env.sample),
             run=self.label.run,
             arm=self.label.arm,
             seed=self.label.seed,
@@ -199,35 +234,32 @@ class QuestionGroup(EnvGroupBuilder):
             question=self.question["id"],
             structure=self.question["structure"],
             hops=self.question["hops"],
-            sample=sample,
-            messages=self._messages(env, trajectory),
-            calls=attempt.calls,
+            sample=env.sample,
+            messages=self._messages(env, turns),
+            calls=env.attempt.calls,
             query=verdict.query,
             rows=verdict.rows[:ROWS_KEPT],
             row_count=verdict.row_count,
             digest=verdict.digest,
-            strict=score.strict,
-            lenient=score.lenient,
-            lenient_literal=score.lenient_literal,
-            f1=score.f1,
-            reward=score.reward,
-            extra_columns=score.extra_columns,
-            outcome=outcome(fault=None, strict=score.strict, lenient=score.lenient, query=verdict.query, stop=stop),
+            strict=scored.strict,
+            lenient=scored.lenient,
+            lenient_literal=scored.lenient_literal,
+            f1=scored.f1,
+            reward=scored.reward,
+            extra_columns=scored.extra_columns,
+            outcome=outcome(fault=fault, strict=scored.strict, lenient=scored.lenient, query=verdict.query, stop=stop),
             stop=stop,
-            turns=len(turns),
-            tokens={
-                "prompt": sum(t.ob.length for t in turns),
-                "sampled": sum(len(t.ac.tokens) for t in turns),
-            },
-            fault=None,
+            turns=len(turns) or env.turns,
+            tokens=env.tokens,
+            fault=fault,
         )
 
-    def _messages(self, env: Rollout, trajectory: Trajectory) -> list[dict[str, Any]]:
+    def _messages(self, env: Rollout, turns: list[Transition]) -> list[dict[str, Any]]:
         """The conversation from the question on (the system prompt is one for a run, in system_prompt.txt); a response
         that never became a message, cut or malformed, is kept as its text."""
         messages = [plain_message(m) for m in env.conversation.history if m["role"] != "system"]
         said = sum(m["role"] == "assistant" for m in messages)
-        for turn in trajectory.transitions[said:]:
+        for turn in turns[said:]:
             text = self.renderer.tokenizer.decode(turn.ac.tokens)
             messages.append({"role": "assistant", "content": text})
         return messages

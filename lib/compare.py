@@ -254,7 +254,8 @@ def counted_again(settings: Settings, results: dict[str, Any]) -> dict[str, Any]
 
 
 def training(settings: Settings, seed: int, test: Method) -> dict[str, Any]:
-    """One seed's curves: the dev questions by update, and one line an update of what the loop reported."""
+    """One seed's curves: the dev questions by update, and one line an update of what the loop reported; and what came between:
+    faults, and where the run was killed and gone on from."""
     folder = settings.train_dir(seed)
     for name in ("updates.jsonl", "dev.jsonl"):
         if not (folder / name).exists():
@@ -270,12 +271,15 @@ def training(settings: Settings, seed: int, test: Method) -> dict[str, Any]:
             {"update": update, **{key: arm[key] for key in ("questions", "episodes", "faulty", "strict", "lenient")}}
         )
     losses = [line["loss"] for line in updates if line["loss"] is not None]
+    interruptions = folder / "interruptions.jsonl"
     quarter = max(1, len(updates) // 4)
     keys = ("groups", "groups_with_signal", "groups_all_right", "groups_none_right", "tokens_sampled", "tokens_trained")
     return {
         "updates": updates,
         "dev": dev,
         "totals": {key: sum(line[key] or 0 for line in updates) for key in keys},
+        "faults": {key: sum(line.get(key, 0) for line in updates) for key in ("rollouts_lost", "groups_dropped")},
+        "interruptions": read_jsonl(interruptions) if interruptions.exists() else [],
         "reward": {
             "updates": quarter,
             "first": measures.mean([line["reward_mean"] for line in updates[:quarter]]),

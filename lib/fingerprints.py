@@ -16,15 +16,16 @@ from typing import Any
 
 from lib.settings import ROOT
 
-# The cookbook's files that lib/train.py and lib/agent.py call, and what those call in turn within these parts.
+# The cookbook's files that lib/updates.py and lib/agent.py call, and what those call in turn within these parts.
 LOOP = ("rl", "tool_use", "renderers", "eval/evaluators.py", "completers.py", "checkpoint_utils.py")
 PACKAGES = ("neo4j", "numba", "numpy", "scipy", "tinker", "tinker-cookbook", "tokenizers", "torch", "transformers")
 LOCK = "requirements.lock"
 DATABASE = "lib/graph/jars.sha256"  # the server's program files
 # What acts, is trained and is asked, with its tool.
 AGENT = (
-    "lib/agent.py", "lib/backends", "lib/evaluate.py", "lib/graph/errors.py", "lib/graph/literals.py",
+    "lib/agent.py", "lib/backends", "lib/evaluate.py", "lib/faults.py", "lib/graph/errors.py", "lib/graph/literals.py",
     "lib/graph/query.py", "lib/graph/results.py", "lib/graph/vet.py", "lib/graph/wire.py", "lib/loop.py", "lib/train.py",
+    "lib/updates.py",
 )  # fmt: skip
 SCORER = ("lib/pairing.py", "lib/reward.py", "lib/values.py")
 PROMPT = ("lib/graph/prompt.py", "lib/graph/world.py")  # they make the text; world.py also describes the tool

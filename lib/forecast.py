@@ -26,12 +26,13 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from lib.backends import prices
+from lib.backends.meter import MONTH
 from lib.backends.prices import Price
 from lib.episodes import Episode, read
 from lib.settings import HUMAN, ROOT, SETS, Settings, SettingsError, load
+from lib.updates import KEPT_FOR
 
 RESAMPLES = 2000
-SAVE_EVERY = 5  # updates, between the checkpoints that a killed run goes on from
 CONFIDENCE = 0.95
 
 
@@ -59,12 +60,12 @@ class Pilot:
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the run that costs money. `checkpoints`: how many it saves."""
+    """A part of the run that costs money. `months`: how long each checkpoint may be kept, summed over those that it saves."""
 
     name: str
     rollouts: int
     trains: bool = False
-    checkpoints: int = 0
+    months: float = 0.0
 
 
 def pilot(episodes: Sequence[Episode]) -> Pilot:
@@ -102,14 +103,15 @@ def stages(settings: Settings) -> list[Stage]:
     t, tests = settings.train, sum(getattr(settings.questions, split) for split in SETS) + _people(settings)
     dev = settings.questions.dev * t.dev_samples
     looks = math.ceil(t.updates / t.dev_every) + 1  # the last at the final checkpoint
+    kept = (
+        2 + (t.updates - 1) * KEPT_FOR / MONTH
+    )  # the last state and weights are for good, the states before them aren't
     found = [Stage("pilot on dev", dev)]
     for seed in t.seeds:
-        found.append(Stage(f"train, seed {seed}", t.updates * t.groups * t.rollouts, True, t.updates // SAVE_EVERY + 2))
+        found.append(Stage(f"train, seed {seed}", t.updates * t.groups * t.rollouts, True, kept))
         found.append(Stage(f"dev curve, seed {seed}", looks * dev))
     for arm in settings.arms:
-        found.append(
-            Stage(f"evaluate, {arm}", tests * (settings.evaluate.samples + 1), checkpoints=2 * (arm != "base"))
-        )
+        found.append(Stage(f"evaluate, {arm}", tests * (settings.evaluate.samples + 1), months=2.0 * (arm != "base")))
     return found
 
 
@@ -154,7 +156,7 @@ def costs(
         (
             stage.rollouts * (discounted + stage.trains * kept * price.train),
             stage.rollouts * (full + stage.trains * trained * price.train)
-            + stage.checkpoints * price.checkpoint_gb * price.storage,
+            + stage.months * price.checkpoint_gb * price.storage,
         )
         for stage in planned
     ]

@@ -34,7 +34,8 @@ FEW_STRUCTURES = (
 )
 FAULT_RULE = (
     "a fault outside the model stops a step, which goes on from there when it is repeated, so that no episode is written "
-    "for it; an episode that is marked as ended by such a fault is left out and counted all the same"
+    "for it; an episode that is marked as ended by such a fault is left out and counted all the same. In training such an "
+    "episode is marked, and neither scored nor trained"
 )
 QUESTION = (
     "Does a model that already writes some queries answer questions about a graph database better after practice that is "

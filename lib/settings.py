@@ -143,6 +143,18 @@ class Local:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Faults:
+    """What training does where something outside of the model fails."""
+
+    tries: int = _number(least=1)  # of a call, the first one included
+    wait: float = _number(least=0)  # seconds before the second try, doubled before each further one
+    answer_within: float = _number(above=0)  # seconds
+    least_rollouts: int = _number(least=2)  # of a group; one alone has no advantage
+    rerolls: int = _number(least=0)  # of the lost rollouts of a group with fewer, before it is dropped
+    most: float = _number(least=0, most=0.9)  # share of an update's rollouts
+
+
+@dataclass(frozen=True, kw_only=True)
 class Train:
     backend: Literal["local", "tinker", "fireworks"]
     base_url: str  # of a hosted backend; empty: its usual one
@@ -157,6 +169,7 @@ class Train:
     loss: Literal["importance_sampling", "ppo", "cispo"]
     dev_every: int = _number(least=1)  # updates
     dev_samples: int = _number(least=1)
+    faults: Faults
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -406,6 +419,10 @@ def _check_model(model: Model | Named, cold_start: ColdStart | None) -> None:
 
 def _check_backend(settings: Settings) -> None:
     train, local = settings.train, settings.local
+    if train.faults.least_rollouts > train.rollouts:
+        raise SettingsError(
+            f"train.faults.least_rollouts = {train.faults.least_rollouts} must be at most train.rollouts = {train.rollouts}"
+        )
     if train.backend == "local":
         if local is None:
             raise SettingsError("local = None: train.backend = 'local' needs the section; profiles/tiny.yaml has it")

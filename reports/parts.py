@@ -525,6 +525,25 @@ class Report:
         )
 
     @property
+    def disturbed_words(self) -> str:
+        """Where practice was interrupted and gone on from, and what it lost to faults; nothing where it wasn't and hasn't."""
+        words = []
+        for seed, found in sorted(self.results["training"].items()):
+            if stops := found.get("interruptions", []):
+                where = ", ".join(str(one["update"]) for one in stops)
+                anew = sum(one["episodes_made_anew"] for one in stops)
+                words.append(
+                    f"Practice of seed {seed} was interrupted, and gone on from before update {where}; {count(anew)} episodes of "
+                    "unfinished updates were made anew (interruptions.jsonl)."
+                )
+            if lost := found.get("faults", {}).get("rollouts_lost", 0):
+                words.append(
+                    f"Of seed {seed}'s attempts {count(lost)} were lost to faults outside the model and taught nothing; groups "
+                    f"dropped for them: {count(found['faults']['groups_dropped'])} (updates.jsonl)."
+                )
+        return " ".join(words)
+
+    @property
     def equivalence_words(self) -> str:
         return (
             "equal within the margin"
@@ -632,7 +651,10 @@ class Report:
     @property
     def fault_words(self) -> str:
         faulty, missing = (sum(self.results["checks"][key].values()) for key in ("faulty", "missing"))
-        rule = "A fault outside the model, such as a database that is gone, stops a step, which goes on when it is repeated."
+        rule = (
+            "A fault outside the model, such as a database that is gone, is never scored. In practice the attempt is left out; "
+            "elsewhere the step stops, and goes on when it is repeated."
+        )
         if not faulty and not missing:
             return f"{rule} No evaluation episode is marked as lost to one, and none is missing."
         return f"{rule} {count(faulty)} evaluation episodes are marked as lost to one and {count(missing)} are missing."

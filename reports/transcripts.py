@@ -36,6 +36,7 @@ SETS = {  # the order in which they are offered, and what they are called
     "train": "practice",
 }
 LETTERS = {"strict": "s", "form": "f", "wrong": "w", "wrong_turns": "t", "no_query": "n", "error": "e"}
+NO_EPISODES = ("updates.jsonl", "interruptions.jsonl")
 Record = dict[str, Any]
 
 
@@ -48,7 +49,7 @@ def write(data: Path, run: str, out: Path) -> int:
     files = [*sorted((folder / "evaluate").glob("*.jsonl")), *sorted(folder.glob("train/seed-*/*.jsonl"))]
     if not any(file.parent.name == "evaluate" for file in files):
         raise FileNotFoundError(f"{folder / 'evaluate'} holds no episodes: run `make study` for run {run!r} first")
-    episodes = [one for file in files if file.name != "updates.jsonl" for one in read_jsonl(file)]
+    episodes = [one for file in files if file.name not in NO_EPISODES for one in read_jsonl(file)]
     asked = questions(data)
     sets, bodies = pages(episodes, asked)
     bodies_in(out.with_suffix(""), bodies)

@@ -7,13 +7,15 @@ from dataclasses import replace
 import pytest
 from tinker_cookbook.completers import TokenCompleter, TokensWithLogprobs
 from tinker_cookbook.renderers import get_renderer
-from tinker_cookbook.rl.rollouts import do_group_rollout
+from tinker_cookbook.rl.rollouts import do_group_rollout, do_single_rollout
 
 from lib import tiny
 from lib.agent import EnvironmentFault, Label, QuestionGroup
+from lib.episodes import Episode
 from lib.graph.query import Reader
 from lib.graph.world import CypherWorld
 from lib.settings import load
+from tests.killed_runs import Words
 
 AGENT = replace(load().agent, max_trajectory_tokens=8192)  # here the system prompt is no token of its own
 RIGHT = "MATCH (t:Tag) RETURN count(*)"
@@ -194,3 +196,39 @@ def test_siblings_get_keys_of_their_own(uri, renderer):
 
     asyncio.run(go())
     assert len(set(keys)) == 4 and all("u0003" in k for k in keys)
+
+
+def test_a_lost_rollout_is_kept_as_an_error_and_others_take_new_numbers(renderer):
+    class Gone(Words):
+        async def verdict(self, question, attempt):
+            raise EnvironmentFault("the database is gone")
+
+    question = {"id": "q", "question": "?", "rows": [[1]], "structure": "s", "hops": 0, "split": "train"}
+    kept = []
+
+    async def go():
+        label = Label("r", "trained-0", 0, "train", update=3)
+        group = QuestionGroup(question, 2, Gone(), renderer, AGENT, label, kept.append)
+        first, second = await group.make_envs()
+        trajectory = await do_single_rollout(Says(renderer.tokenizer, ["MATCH done"]), first)
+        with pytest.raises(EnvironmentFault, match="is gone"):
+            await group.compute_group_rewards([trajectory], [first])
+        group.lost(first, "the database is gone")
+        group.lost(second, "it never began")
+        more = group.more(3)
+        again = await more.more(1).make_envs()
+        return (
+            trajectory,
+            [env.sample for env in [*await more.make_envs(), *again]],
+            {e.key for e in [first, second, *again]},
+        )
+
+    trajectory, numbers, keys = asyncio.run(go())
+    lost, never = kept
+    assert (lost.outcome, lost.fault, lost.reward, lost.strict) == ("error", "the database is gone", 0.0, False)
+    assert [m["role"] for m in lost.messages] == ["user", "assistant"] and lost.turns == 1
+    turn = trajectory.transitions[0]
+    assert lost.tokens == {"prompt": turn.ob.length, "sampled": len(turn.ac.tokens)}
+    assert (never.outcome, never.turns, never.tokens) == ("error", 0, {"prompt": 0, "sampled": 0})
+    assert numbers == [2, 3, 4, 5] and len(keys) == 3 and len({e.id for e in kept}) == 2
+    assert Episode.from_line(lost.line()) == lost

@@ -279,14 +279,14 @@ def run_study(settings: Settings) -> dict[str, bytes]:
 def test_the_studys_loop_gives_what_the_local_backend_gives(
     settings: Settings, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    graded = QuestionGroup._episode
+    graded = QuestionGroup._graded
 
     async def by_chance(self: QuestionGroup, *args: Any) -> Any:
         """A random model never answers: rewards by what it said, or all gradients would be nought."""
         episode = await graded(self, *args)
         return dataclasses.replace(episode, reward=zlib.crc32(json.dumps(episode.messages).encode()) % 7 / 6)
 
-    monkeypatch.setattr(QuestionGroup, "_episode", by_chance)
+    monkeypatch.setattr(QuestionGroup, "_graded", by_chance)
     monkeypatch.setattr(server, "running", lambda *_: contextlib.nullcontext(uri))
     monkeypatch.setattr(plan, "digest", lambda _: "0" * 64)
     here = run_study(settings)
@@ -299,9 +299,8 @@ def test_the_studys_loop_gives_what_the_local_backend_gives(
     monkeypatch.setattr(local, "serving", hosted)
     monkeypatch.setattr(local, "copy_checkpoints", stay)
     there = run_study(settings)
-    assert (
-        len(kept.states) == 2 and len(kept.samplers) == 6
-    )  # the trained and the control's; three policies, final, two arms
+    # before the second update, the last and the control's, none of which can be deleted; two policies, the last, two arms
+    assert len(kept.states) == 3 and len(kept.samplers) == 5
     updates = [json.loads(line) for line in there.pop("updates.jsonl").splitlines()]
     told = [{key: value for key, value in one.items() if not key.startswith("forward_backward/")} for one in updates]
     assert told == [json.loads(line) for line in here.pop("updates.jsonl").splitlines()]

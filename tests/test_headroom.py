@@ -105,15 +105,14 @@ def test_the_look_before_the_first_update_stops_a_run_without_headroom(tmp_path,
 
     monkeypatch.setattr(train, "rollouts", always_right)
     with train.Writer(tmp_path / "dev.jsonl") as writer:
-        curve = train.DevCurve(settings, 0, None, None, writer, None)
+        curve = train.DevCurve(settings, 0, None, None, writer)
         if least:
             with pytest.raises(NoHeadroom, match="24 dev questions 100% were always right"):
                 asyncio.run(curve(None, update=0))
-            assert not writer.done
         else:
-            assert asyncio.run(curve(None, update=0)) == {"dev/strict": 1.0}
+            asyncio.run(curve(None, update=0))
         asyncio.run(curve(None, update=10))
-        assert len(writer.done) == len(asked) * settings.train.dev_samples * (1 if least else 2)
+        assert len(writer.done) == len(asked) * settings.train.dev_samples * 2  # what was looked at is kept either way
 
 
 def test_command_line(tmp_path, capsys):

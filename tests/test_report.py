@@ -12,7 +12,8 @@ import pytest
 import synthetic
 
 from lib import compare, plan, plots
-from lib.files import write_json
+from lib.files import read_jsonl, write_json, write_jsonl
+from lib.measures import Method
 from reports import fallback, markdown, parts, render
 
 SOURCE = render.ROOT / "reports" / "run.qmd"
@@ -60,6 +61,24 @@ def test_a_typed_number_is_found():
         "---\nx: 5\n---\nThe gain is 14.5 points in two runs, twelve of `3`, `{python} 7`.\n\n```{python}\n8\n```\n"
     )
     assert typed(source) == ["14.5", "twelve"]
+
+
+def test_what_disturbed_practice_is_said_and_only_then(page, settings):
+    assert parts.Report(settings.data, "tiny").disturbed_words == "" and "interrupted" not in text_of(page)
+    folder = settings.train_dir(0)
+    record, updates = folder / "interruptions.jsonl", (folder / "updates.jsonl").read_text()
+    try:
+        write_jsonl(record, [{"update": 3, "episodes_made_anew": 40}, {"update": 7, "episodes_made_anew": 2}])
+        lines = [line | {"rollouts_lost": 2, "groups_dropped": 0} for line in read_jsonl(folder / "updates.jsonl")]
+        write_jsonl(folder / "updates.jsonl", lines)
+        disturbed = parts.Report(settings.data, "tiny")
+        disturbed.results["training"]["0"] = compare.training(settings, 0, Method(0.95, 100))
+    finally:
+        record.unlink()
+        (folder / "updates.jsonl").write_text(updates)
+    words = disturbed.disturbed_words
+    assert "Practice of seed 0 was interrupted, and gone on from before update 3, 7; 42 episodes" in words
+    assert f"Of seed 0's attempts {2 * len(lines)} were lost" in words and "seed 1" not in words
 
 
 def test_the_first_screen_says_what_must_be_known(page, settings):

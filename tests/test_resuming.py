@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,12 @@ from lib.agent import Label
 from lib.backends import local
 from lib.episodes import Writer, read
 from lib.evaluate import SAMPLER_SEED, renderer_for, rollouts, sampler
+from lib.files import write_jsonl
 from lib.graph.query import Reader
 from lib.graph.world import CypherWorld
 from lib.settings import Settings, load
-from tests import synthetic
+from lib.updates import Kept
+from tests import killed_runs, synthetic
 from tests.conftest import ROOT
 
 SCHEMA = "(:Tag {tagName})"
@@ -81,33 +85,74 @@ def test_one_missing_sample_is_made_again_to_the_same_byte(settings: Settings, u
     assert left.read_bytes() == whole.read_bytes()
 
 
-def test_what_came_after_the_last_checkpoint_is_forgotten(tmp_path: Path) -> None:
-    path = tmp_path / "episodes.jsonl"
+def test_what_came_after_the_last_state_is_forgotten_and_noted(tmp_path: Path) -> None:
     question = synthetic.question("train", 0)
-    lines = [
-        synthetic.episode("trained-0", question, sample, "wrong", "RETURN 1", phase="train", update=update).line()
-        for update in range(4)
-        for sample in range(2)
-    ]
-    path.write_bytes(b"".join(lines) + lines[0][:50])  # killed in the middle of a line
-    train._forget_after(path, 2)
-    assert path.read_bytes() == b"".join(lines[:4])
-    train._forget_after(path, 2)
-    assert path.read_bytes() == b"".join(lines[:4])
-    train._forget_after(path, 0)  # no checkpoint: all of it
-    assert path.read_bytes() == b""
-    train._forget_after(tmp_path / "none.jsonl", 2)
-    assert not (tmp_path / "none.jsonl").exists()
+
+    def lines(phase: str, last: int) -> list[bytes]:
+        return [
+            synthetic.episode("trained-0", question, sample, "wrong", "RETURN 1", phase=phase, update=update).line()
+            for update in range(last)
+            for sample in range(2)
+        ]
+
+    practised, dev = lines("train", 4), lines("dev", 4)
+    train._go_on(tmp_path, Kept())
+    assert not list(tmp_path.iterdir())  # nothing was begun
+    (tmp_path / "episodes.jsonl").write_bytes(b"".join(practised) + practised[0][:50])  # killed in the middle of a line
+    (tmp_path / "dev.jsonl").write_bytes(b"".join(dev))
+    for again in range(2):
+        train._go_on(tmp_path, Kept(update=2, state="tinker://run-0000/weights/000002"))
+        assert (tmp_path / "episodes.jsonl").read_bytes() == b"".join(practised[:4])
+        assert (tmp_path / "dev.jsonl").read_bytes() == b"".join(dev[:6])  # the look before update 2 was at this state
+        noted = [json.loads(line) for line in (tmp_path / "interruptions.jsonl").read_text().splitlines()]
+        assert (
+            noted
+            == [
+                {"update": 2, "episodes_made_anew": 6},
+                {"update": 2, "episodes_made_anew": 0},
+            ][: again + 1]
+        )
+    train._go_on(tmp_path, Kept())
+    assert (tmp_path / "episodes.jsonl").read_bytes() == b"" and (tmp_path / "dev.jsonl").read_bytes() == b"".join(
+        dev[:2]
+    )
 
 
-def test_no_checkpoint_to_go_on_from_is_kept_after_the_last_update(settings: Settings, tmp_path: Path) -> None:
-    for updates in range(1, 200):
-        every = train._resume_every(updates)
-        assert updates % every and every >= train.RESUME_EVERY
-        assert all(
-            updates % fewer == 0 for fewer in range(train.RESUME_EVERY, every)
-        )  # and no rarer than that asks for
-    t = dataclasses.replace(settings.train, updates=train.RESUME_EVERY)
-    changed = dataclasses.replace(settings, train=t)
-    config = train._config(changed, tmp_path, None, None)  # type: ignore[arg-type]  # they are only handed on
-    assert config.max_steps == t.updates and t.updates % config.rolling_save_every
+def test_a_run_that_is_killed_anywhere_ends_in_the_same_bytes(tmp_path: Path) -> None:
+    """Nothing half written is loaded, no update made twice, no episode lost or there twice; and what happened is noted."""
+    folders = [tmp_path / name for name in ("killed", "undisturbed")]
+    for folder in folders:
+        prepare(killed_runs.settings_in(folder))
+    command = [sys.executable, "-m", "tests.killed_runs", *map(str, folders), str(tmp_path / "told.json")]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=600)
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert [killed for killed, _ in told.values()] == [True] * len(killed_runs.POINTS) + [False]
+
+    killed, undisturbed = (killed_runs.settings_in(folder).train_dir(0) for folder in folders)
+    kept = {str(path.relative_to(undisturbed)): path.read_bytes() for path in undisturbed.rglob("*") if path.is_file()}
+    assert {"episodes.jsonl", "dev.jsonl", "updates.jsonl", "checkpoint.json"} < kept.keys()
+    assert "interruptions.jsonl" not in kept
+    assert {name: (killed / name).read_bytes() for name in kept} == kept
+    assert {path.name for path in killed.iterdir()} == {path.name for path in undisturbed.iterdir()} | {
+        "interruptions.jsonl"
+    }
+    assert not any((folder / "work").rglob("*.*") for folder in folders)
+
+    states = [state["update"] for _, state in told.values()]
+    assert states[:10] == [0, 0, 0, 0, 0, 0, 2, 3, 4, 4]  # never back, and never further than what was saved
+    noted = [json.loads(line) for line in (killed / "interruptions.jsonl").read_text().splitlines()]
+    assert [one["update"] for one in noted] == states[: len(noted)] and len(noted) == len(killed_runs.POINTS) - 1
+    anew = [one["episodes_made_anew"] for one in noted]
+    assert min(*anew[2:6], anew[7]) >= 8  # an update's; the others hang on what came first
+    assert anew[0] == 0 and not any(anew[8:])  # the looks at what was kept are gone on with
+
+
+def prepare(chosen: Settings) -> None:
+    """Questions and a random base model, for a run without a database."""
+    for name, number in (("train", chosen.train.updates * chosen.train.groups), ("dev", 3)):
+        asked = [
+            {**ASKED[0], "id": f"{name}-{i}", "question": f"What about w{i % 7}?", "split": name} for i in range(number)
+        ]
+        write_jsonl(chosen.questions_dir / f"{name}.jsonl", asked)
+    tokenizer = tiny.build_tokenizer(killed_runs.SYSTEM, [q["question"] for q in asked], ["w0"], ["no rows"], ["Tomar"])
+    tiny.save(chosen.base_dir, tokenizer, tiny.build_model(len(tokenizer), chosen.made))

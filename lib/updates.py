@@ -1,0 +1,327 @@
+"""The training loop: groups are rolled out, their rewards become advantages, an optimiser step follows, and what a killed run
+goes on from is kept.
+
+Three things can be exchanged, and the loop knows nothing else of them: which groups an update takes (`Source`), what their
+rewards teach (`Objective`), and who looks at an update before the next one (`Guard`). Rollouts, data and step are the Tinker
+cookbook's own functions, so that with the defaults the updates are those of its loop (tests/test_updates.py compares them).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import tinker
+from tinker_cookbook.completers import TinkerTokenCompleter, TokenCompleter
+from tinker_cookbook.rl.data_processing import (
+    assemble_training_data,
+    compute_advantages,
+    remove_constant_reward_groups,
+)
+from tinker_cookbook.rl.metrics import compute_kl_sample_train
+from tinker_cookbook.rl.rollouts import do_single_rollout
+from tinker_cookbook.rl.train import train_step
+from tinker_cookbook.rl.types import Env, Metrics, Trajectory, TrajectoryGroup
+
+from lib.agent import EnvironmentFault
+from lib.faults import Patient, outside, patiently
+from lib.files import write_json
+from lib.settings import Faults, Settings
+
+KEPT_FOR = 3 * 24 * 3600  # seconds that a host keeps a state that isn't deleted: over a weekend
+TEMPERATURE = 1.0  # of practice: the loss takes the sampler's log-probabilities for the policy's own
+
+
+class TooManyFaults(RuntimeError):
+    """More of an update's rollouts were lost to faults than the settings allow; the message gives the last reason."""
+
+
+class Group(Protocol):
+    """One question's rollouts, as `lib.agent.QuestionGroup`."""
+
+    size: int
+
+    async def make_envs(self) -> Sequence[Env]: ...
+
+    async def compute_group_rewards(
+        self, trajectory_group: list[Trajectory], env_group: Sequence[Env]
+    ) -> list[tuple[float, Metrics]]:
+        """Asked for each rollout by itself, once it has ended. Raises EnvironmentFault where nobody can tell."""
+        ...
+
+    def more(self, size: int) -> Group:
+        """So many further rollouts of the question, with draws of their own."""
+        ...
+
+    def lost(self, env: Env, fault: str) -> None:
+        """Told of a rollout that a fault ended."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rolled:
+    """What came of a group: the rollouts that ended by themselves, with their rewards, and why others were lost."""
+
+    group: Group
+    rollouts: TrajectoryGroup
+    lost: list[str]
+
+
+@dataclass(frozen=True)
+class Update:
+    """An update that was made: all that was rolled out for it, and its figures by name."""
+
+    number: int
+    rolled: list[Rolled]
+    figures: dict[str, Any]
+
+
+class Source(Protocol):
+    """Says which groups an update takes."""
+
+    def groups(self, update: int, rolled: Sequence[Rolled]) -> Sequence[Group]:
+        """What is rolled out next for an update: asked with nothing in `rolled` first, and then with all that was rolled out
+        for it so far, until nothing more is wanted.
+
+        A run that goes on has a new source: what that must know of earlier updates stands in the run's episodes.
+        """
+        ...
+
+
+Objective = Callable[[list[TrajectoryGroup]], Awaitable[list[tinker.Datum]]]  # what is trained, of all groups
+Guard = Callable[[Update], str | None]  # a warning, which is kept with the figures; it raises where the run must stop
+Look = Callable[[Any, int], Awaitable[None]]  # at the policy (its sampling client) before an update
+
+
+async def centred(groups: list[TrajectoryGroup]) -> list[tinker.Datum]:
+    """A rollout's advantage is its reward less its group's mean.
+
+    A group with one reward for all teaches nothing and is left out; if there is no other, one stays, as in the cookbook's loop.
+    """
+    teaching = remove_constant_reward_groups(groups)
+    return assemble_training_data(teaching, compute_advantages(teaching))[0]
+
+
+async def run(
+    settings: Settings,
+    work: Path,
+    source: Source,
+    look: Look,
+    objective: Objective = centred,
+    guards: Sequence[Guard] = (),
+) -> Kept:
+    """All updates of a run that aren't made yet; returns what is kept in the end, with the last weights for sampling.
+
+    work: folder of what a killed run goes on from. look: called before every `train.dev_every`th update, the first included.
+
+    Raises TooManyFaults, EnvironmentFault where the service fails and no rollout can be blamed, what a guard raises, and what
+    a client raises that is no fault. Called again, it goes on from the last update that was kept.
+    """
+    t = settings.train
+    policy = await Policy.open(settings, work)
+    figures = list(policy.kept.figures)
+    for number in range(policy.kept.update, t.updates):
+        client = Patient(await policy.sampler(), t.faults)
+        _, rolled = await ended(policy.keep(number, figures), _played(settings, number, client, source, look))
+        update = Update(number, rolled, _lost(rolled, t.faults))
+        if data := await objective([one.rollouts for one in rolled if _whole(one, t.faults)]):
+            update.figures.update(await policy.step(number, data))
+        if warnings := [warning for guard in guards if (warning := guard(update))]:
+            update.figures["warnings"] = warnings
+        figures.append({"update": number, **update.figures})
+    await policy.keep(t.updates, figures)
+    return await policy.finish()
+
+
+async def ended(*started: Awaitable[Any]) -> list[Any]:
+    """All results in their order, or the first error once all have ended: nothing is cut off for another's sake."""
+    results = await asyncio.gather(*started, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
+async def _played(settings: Settings, number: int, client: Any, source: Source, look: Look) -> list[Rolled]:
+    """All that is sampled for an update."""
+    if number % settings.train.dev_every == 0:
+        await look(client, number)
+    policy = TinkerTokenCompleter(client, max_tokens=settings.agent.max_tokens, temperature=TEMPERATURE)
+    rolled: list[Rolled] = []
+    while groups := source.groups(number, rolled):
+        rolled += await ended(*(_rolled(group, policy, settings.train.faults) for group in groups))
+    return rolled
+
+
+async def _rolled(group: Group, policy: TokenCompleter, faults: Faults) -> Rolled:
+    """A group's rollouts. Where too few are left, the lost ones are made again with other draws, which are as good: the
+    policy is the same, and what was lost said nothing of it."""
+    made: list[tuple[Trajectory, float, Metrics]] = []
+    lost: list[str] = []
+    batch = group
+    for again in range(faults.rerolls + 1):
+        if again:
+            await asyncio.sleep(faults.wait * 2 ** (again - 1))
+            batch = batch.more(group.size - len(made))
+        for one in await ended(*(_rollout(batch, env, policy) for env in await batch.make_envs())):
+            lost.append(one) if isinstance(one, str) else made.append(one)
+        if len(made) >= faults.least_rollouts:
+            break
+    rollouts = TrajectoryGroup([t for t, _, _ in made], [reward for _, reward, _ in made], [m for _, _, m in made])
+    return Rolled(group, rollouts, lost)
+
+
+async def _rollout(group: Group, env: Env, policy: TokenCompleter) -> tuple[Trajectory, float, Metrics] | str:
+    """A rollout with its reward, or the fault that ended it."""
+    try:
+        trajectory = await do_single_rollout(policy, env)
+        [(reward, metrics)] = await group.compute_group_rewards([trajectory], [env])
+    except EnvironmentFault as fault:
+        group.lost(env, str(fault))
+        return str(fault)
+    return trajectory, reward, metrics
+
+
+def _whole(one: Rolled, faults: Faults) -> bool:
+    return len(one.rollouts.trajectories_G) >= faults.least_rollouts
+
+
+def _lost(rolled: list[Rolled], faults: Faults) -> dict[str, Any]:
+    """The figures of what was lost. Raises TooManyFaults."""
+    reasons = [reason for one in rolled for reason in one.lost]
+    made = len(reasons) + sum(len(one.rollouts.trajectories_G) for one in rolled)
+    if len(reasons) > faults.most * made:
+        raise TooManyFaults(
+            f"{len(reasons)} of {made} rollouts were lost to faults, more than train.faults.most = {faults.most:g} allows; the "
+            f"last one: {reasons[-1]}. Mend that and start the step again: it goes on before this update"
+        )
+    return {"rollouts_lost": len(reasons), "groups_dropped": sum(not _whole(one, faults) for one in rolled)}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a run goes on from; written only when all that it names is saved, and in one piece."""
+
+    update: int = 0  # the next one
+    state: str | None = None  # weights and optimiser before it; None: the base model's
+    sampler: str | None = None  # the last weights for sampling, once all updates are made
+    figures: list[dict[str, Any]] = field(default_factory=list)  # of the updates before
+    replaced: list[str] = field(default_factory=list)  # earlier states, which may not be deleted yet
+
+    @staticmethod
+    def file(work: Path) -> Path:
+        return work / "kept.json"
+
+    @classmethod
+    def read(cls, work: Path) -> Kept:
+        file = cls.file(work)
+        return cls(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else cls()
+
+
+class Policy:
+    """The model in training, from the last state that was kept."""
+
+    def __init__(self, settings: Settings, work: Path):
+        self.settings, self.work, self.kept = settings, work, Kept.read(work)
+
+    @classmethod
+    async def open(cls, settings: Settings, work: Path) -> Policy:
+        policy = cls(settings, work)
+        await policy._open()
+        return policy
+
+    async def _open(self) -> None:
+        """A new session."""
+        about = {"renderer_name": self.settings.agent.renderer}
+        self.service = tinker.ServiceClient()
+        if self.kept.state is None:
+            self.client = await self.service.create_lora_training_client_async(
+                self.settings.base_model, rank=self.settings.train.lora_rank, user_metadata=about
+            )
+        else:
+            self.client = await self.service.create_training_client_from_state_with_optimizer_async(
+                self.kept.state, user_metadata=about
+            )
+
+    async def sampler(self) -> tinker.SamplingClient:
+        """A client over the weights as they are now."""
+        return await patiently(
+            lambda _: self.client.save_weights_and_get_sampling_client_async(), self.settings.train.faults
+        )
+
+    async def step(self, number: int, data: list[tinker.Datum]) -> dict[str, Any]:
+        """One pass and one optimiser step; returns its figures.
+
+        How much of a step that failed was done, nobody knows: it is made again from the state before it, if that was kept.
+        """
+        t = self.settings.train
+
+        async def made(tried: int) -> dict[str, Any]:
+            if tried:
+                await self._open()
+            figures: dict[str, Any] = {}
+            logprobs = await train_step(data, self.client, t.learning_rate, 1, t.loss, metrics=figures)
+            return figures | compute_kl_sample_train(data, logprobs)
+
+        return await (patiently(made, t.faults) if self.kept.update == number else made(0))
+
+    async def keep(self, number: int, figures: list[dict[str, Any]]) -> None:
+        """Save the state before update `number`, then note it, then delete the one that it replaces.
+
+        Where the service fails, the run goes on: the next state is another try. The last one must succeed.
+        """
+        if number == self.kept.update:
+            return
+        last, figures = number == self.settings.train.updates, list(figures)
+        try:
+            name, ttl_seconds = "final" if last else f"{number:06d}", None if last else KEPT_FOR
+            state = await self._save("save_state_async", name, ttl_seconds)
+        except EnvironmentFault as fault:
+            if last:
+                raise
+            print(f"the state before update {number} isn't kept: {fault}", file=sys.stderr)
+            return
+        before = [] if self.kept.state is None else [self.kept.state]
+        self._note(Kept(number, state, None, figures, [*self.kept.replaced, *before]))
+        await self._delete_replaced()
+
+    async def finish(self) -> Kept:
+        """Save the last weights for sampling."""
+        if self.kept.sampler is None:
+            self._note(replace(self.kept, sampler=await self._save("save_weights_for_sampler_async", "final", None)))
+        await self._delete_replaced()
+        return self.kept
+
+    async def _save(self, method: str, name: str, ttl_seconds: int | None) -> str:
+        """Its path. A try that failed may have taken its name."""
+
+        async def saved(tried: int) -> str:
+            named = f"{name}-{tried}" if tried else name
+            path: str = (await (await getattr(self.client, method)(named, ttl_seconds=ttl_seconds)).result_async()).path
+            return path
+
+        return await patiently(saved, self.settings.train.faults)
+
+    def _note(self, kept: Kept) -> None:
+        write_json(Kept.file(self.work), asdict(kept))
+        self.kept = kept
+
+    async def _delete_replaced(self) -> None:
+        """What can't be deleted now is tried again after the next state; a host drops it in the end."""
+        left = []
+        for path in self.kept.replaced:
+            try:
+                await self.service.create_rest_client().delete_checkpoint_from_tinker_path_async(path)
+            except tinker.NotFoundError:
+                continue
+            except Exception as error:
+                if outside(error):
+                    left.append(path)
+                elif not isinstance(error, tinker.TinkerError):
+                    raise
+        self.kept = replace(self.kept, replaced=left)
