@@ -52,8 +52,9 @@ NOISE = 0.05  # mean difference of two routes to the same weights: what bfloat16
 K3 = 0.01  # the same as a divergence, which single large differences raise more
 SAME = 0.8  # share of greedy answers that are alike; near ties go either way where sums are not repeatable
 GAP = 0.3  # between the trainer and what is served: the published study's serving fault was such
-MOVED = 0.02  # practice that moved less than this can't be seen against NOISE
+MOVED = 0.01  # mean of a text, by practice; less can't be told from noise where the served model isn't CLOSE
 ALONG = 0.5  # of practice's way, that the served model must have gone
+CLOSE = 0.25  # of what practice moved: a gap this small leaves no doubt
 LIKELY = -2.5  # mean log-probability of a model's own tokens; a random one's are near the logarithm of its vocabulary
 UNPARSED = 0.5  # share of turns that are no message
 GROWTH = 3.0  # time a token behind a long prompt, over that behind a short one
@@ -78,6 +79,11 @@ class Text:
     @property
     def prompt(self) -> types.ModelInput:
         return types.ModelInput.from_ints(self.tokens[: self.start])
+
+
+def prompts(settings: Settings, renderer: Renderer) -> World:
+    """The world without its database, which makes prompts and nothing else."""
+    return CypherWorld(None, renderer, graph.schema_text(settings.graph_dir), settings.agent)
 
 
 def right_answers(asked: Sequence[Question], world: World, renderer: Renderer) -> list[Text]:
@@ -189,15 +195,16 @@ def practised(base: Logprobs, trainer: Logprobs, served: Logprobs) -> Finding:
         f"right answers that were practised: {figures['base']:.3f} a token by the base model, {figures['trainer']:.3f} by the "
         f"trainer, {figures['served']:.3f} as served; gap {gap:.2g} (less than {GAP})"
     )
+    way = f"{along:.0%} of practice's way (at least {ALONG:.0%})"
     if not gap < GAP or (moved >= MOVED and not along >= ALONG):
-        fault = f"{said}, {along:.0%} of practice's way (at least {ALONG:.0%}): the served model is not the trained one"
+        fault = f"{said}, {way}: the served model is not the trained one"
         return Finding("practised answers", REFUSED, fault, figures)
-    if moved < MOVED:
+    if moved < MOVED and not 0 < moved * CLOSE >= gap:
         unseen = (
             f"{said}; practice moved them by {moved:.2g} only (less than {MOVED}), so an untrained one would look alike"
         )
         return Finding("practised answers", LOOK, unseen, figures)
-    return Finding("practised answers", OK, f"{said}, {along:.0%} of practice's way", figures)
+    return Finding("practised answers", OK, f"{said}, {way}", figures)
 
 
 def loaded(listed: Iterable[str], taken: Iterable[str]) -> Finding:
@@ -338,7 +345,7 @@ def parity(settings: Settings) -> dict[str, list[Finding]]:
     if not settings.base_dir.is_dir():
         raise ParityError(f"{settings.base_dir} is missing: make the base model first, with `make study`")
     renderer = renderer_for(settings)
-    world = CypherWorld(None, renderer, graph.schema_text(settings.graph_dir), settings.agent)
+    world = prompts(settings, renderer)
     texts = right_answers(questions(settings, settings.practised)[:TEXTS], world, renderer)
     work = settings.data / "work" / settings.run / "parity"
     shutil.rmtree(work, ignore_errors=True)

@@ -19,7 +19,7 @@ from tinker_cookbook.rl import train as rl
 from tinker_cookbook.rl.types import EnvGroupBuilder, RLDataset, RLDatasetBuilder
 from tqdm import tqdm
 
-from lib import headroom, loop, plan
+from lib import headroom, loop, plan, trialled
 from lib.agent import Label, Question, QuestionGroup, World
 from lib.backends.serving import copy_checkpoints, serving
 from lib.episodes import Episode, Writer, read
@@ -40,6 +40,7 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
 
     Raises headroom.NoHeadroom before the first update where the base model leaves less to gain than test.least_headroom.
     """
+    trialled.must_have(settings)
     out = settings.train_dir(seed)
     work = settings.data / "work" / settings.run / f"train-seed-{seed}"
     _keep_to_plan(out / "plan.sha256", plan.digest(settings))
@@ -47,7 +48,7 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
         server.running(settings.graph_dir, settings.data) as uri,
         serving(settings, work, seed),
     ):
-        loop.run(_train(settings, seed, uri, work, out))
+        loop.run(practise(settings, seed, uri, work, out))
     return json.loads((out / "checkpoint.json").read_text())
 
 
@@ -61,7 +62,7 @@ def _keep_to_plan(record: Path, digest: str) -> None:
     write_text(record, digest + "\n")
 
 
-async def _train(settings: Settings, seed: int, uri: str, work: Path, out: Path) -> None:
+async def practise(settings: Settings, seed: int, uri: str, work: Path, out: Path) -> None:
     log = work / "log"
     resumed = checkpoint_utils.get_last_checkpoint(str(log)) if log.exists() else None
     start = resumed.batch if resumed else 0
