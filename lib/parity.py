@@ -188,7 +188,7 @@ def practised(base: Logprobs, trainer: Logprobs, served: Logprobs) -> Finding:
     """
     before, after, here = (np.array([text.mean() for text in found]) for found in (base, trainer, served))
     moved, gap = float(np.abs(after - before).mean()), float(np.abs(after - here).mean())
-    along = float(np.dot(here - before, after - before) / max(np.dot(after - before, after - before), 1e-12))
+    along = float(np.dot(here - before, after - before) / (np.dot(after - before, after - before) or 1.0))
     figures = {"base": before.mean(), "trainer": after.mean(), "served": here.mean()}
     figures = {name: float(value) for name, value in figures.items()} | {"moved": moved, "gap": gap, "along": along}
     said = (
@@ -228,7 +228,7 @@ def differing(tensors: Mapping[str, Tensor], base: Any) -> set[str]:
     second matrix isn't zero.
     """
     before = dict(base.named_parameters())
-    adapter = {name: tensor for name, tensor in tensors.items() if ".lora_B" in name}
+    adapter = {name: t for name, t in tensors.items() if ".lora_B" in name and not name.startswith("optimizer.")}
     if adapter:
         inner = (name.partition("base_model.model.")[2] for name in adapter)
         return {

@@ -195,7 +195,7 @@ def _cost(
         "update": {"estimate": price.estimate(used), "upper": price.upper(used)},
         "training": {"estimate": after.estimate - before.estimate, "upper": after.upper - before.upper},
         "trial": {"estimate": all_.estimate - before.estimate, "upper": all_.upper - before.upper},
-        "whole": {"estimate": whole.cached, "upper": whole.upper},
+        "whole": {"estimate": list(whole.cached), "upper": list(whole.upper)},
     }
 
 
