@@ -196,15 +196,18 @@ def _dollars(cost: Cost) -> str:
     return "".join(f"   {f'{mean:.2f} [{low:.2f}, {high:.2f}]':<22}" for mean, low, high in (cost.cached, cost.upper))
 
 
-def in_words(settings: Settings, provider: str, model: str) -> str:
-    """What the whole run would cost, for the message that refuses a stage nobody has allowed.
-
-    The pilot is the evaluation of this run's base model or, before there is one, that of another run.
-    """
+def of_run(settings: Settings, provider: str, model: str) -> tuple[Cost, Path]:
+    """What the whole run costs, and the pilot that says so: the evaluation of this run's base model or, before there is one,
+    that of another run. Raises what reading it and the price table raise."""
     own = settings.episodes("base")
     file = own if own.exists() else next(iter(sorted(settings.data.glob("runs/*/evaluate/base.jsonl"))), own)
+    return costs(pilot(read(file)), stages(settings), prices.find(provider, model))[-1], file
+
+
+def in_words(settings: Settings, provider: str, model: str) -> str:
+    """What the whole run would cost, for the message that refuses a stage nobody has allowed."""
     try:
-        cost = costs(pilot(read(file)), stages(settings), prices.find(provider, model))[-1]
+        cost, file = of_run(settings, provider, model)
     except (OSError, ValueError) as e:
         return f"There is no forecast ({e}): `python -m lib.forecast PILOT.jsonl` makes one from any run's episodes."
     warning = another_model(file, settings)

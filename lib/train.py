@@ -14,7 +14,7 @@ import tinker
 from tinker_cookbook.renderers import Renderer
 from tqdm import tqdm
 
-from lib import headroom, loop, plan, updates
+from lib import headroom, loop, plan, trialled, updates
 from lib.agent import Label, Question, QuestionGroup, World
 from lib.backends.serving import copy_checkpoints, serving
 from lib.episodes import Episode, Writer, read
@@ -43,11 +43,12 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
     if not (out / "episodes.jsonl").exists():
         shutil.rmtree(work, ignore_errors=True)  # whoever removed a run's folder wants no state of it either
     if not (out / "updates.jsonl").exists():  # the last file that a run writes
+        trialled.must_have(settings)
         with (
             server.running(settings.graph_dir, settings.data) as uri,
             serving(settings, work, seed),
         ):
-            loop.run(_train(settings, seed, uri, work, out))
+            loop.run(practise(settings, seed, uri, work, out))
     shutil.rmtree(work, ignore_errors=True)
     return json.loads((out / "checkpoint.json").read_text())
 
@@ -62,7 +63,7 @@ def _keep_to_plan(record: Path, digest: str) -> None:
     write_text(record, digest + "\n")
 
 
-async def _train(settings: Settings, seed: int, uri: str, work: Path, out: Path) -> None:
+async def practise(settings: Settings, seed: int, uri: str, work: Path, out: Path) -> None:
     _go_on(out, Kept.read(work))
     async with world_for(settings, uri, settings.agent.query_timeout) as (world, renderer):
         with Writer(out / "episodes.jsonl") as practised, Writer(out / "dev.jsonl") as dev:

@@ -664,6 +664,9 @@ class Report:
         failed = [one["text"] for one in self.results["predictions"].values() if one["held"] is False]
         return f"These did not come true: {'; '.join(failed)}." if failed else "None of them failed."
 
+    def parity_section(self) -> str:
+        return parity_section(self.folder)
+
     def time_section(self) -> str:
         """The part of the page that is another in every run: tables of time, kept last."""
         if not self.timings:
@@ -674,6 +677,20 @@ class Report:
             f"{words}\n\n::: {{#fig-time}}\n\n{self.time_figure()}\n{caption}\n\n:::\n\n"
             f"::: {{#tbl-time}}\n\n{self.timings_table()}\nTime and memory by step. Source: data/timings/{self.run}.\n\n:::\n"
         )
+
+
+def parity_section(folder: Path) -> str:
+    """What `python -m lib.parity` found of a run, as far as somebody made it look."""
+    file = folder / "parity.json"
+    if not file.exists():
+        return ""
+    arms = json.loads(file.read_text(encoding="utf-8"))["arms"]
+    rows = [[arm, one["check"], one["outcome"], one["said"]] for arm, found in arms.items() for one in found]
+    words = (
+        "**Was the trained model served?** Between a trainer's weights and an answer lie saving, loading and a server. These "
+        "checks compare both ends, by thresholds that stand in lib/parity.py."
+    )
+    return f"{words}\n\n::: {{#tbl-parity}}\n\n{table(['arm', 'check', 'outcome', 'found'], rows)}\nSource: parity.json.\n\n:::\n"
 
 
 def _flat(figures: dict[str, Any], before: str = "") -> list[list[Cell]]:
