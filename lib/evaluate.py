@@ -25,6 +25,7 @@ from tqdm import tqdm
 
 from lib import graph, loop, tally
 from lib.agent import EnvironmentFault, Label, Question, QuestionGroup, World
+from lib.backends.gauge import measured
 from lib.backends.serving import copy_checkpoints, serving
 from lib.backends.tokenizer import lock_tokenizer
 from lib.episodes import Episode, Writer
@@ -151,6 +152,7 @@ def evaluate(settings: Settings, arm: str) -> Path:
     with (
         server.running(settings.graph_dir, settings.data) as uri,
         serving(settings, work, SAMPLER_SEED),
+        measured(settings.timings_dir, work.name),
     ):
         loop.run(_evaluate(settings, arm, uri, work))
     shutil.rmtree(work, ignore_errors=True)

@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from lib import headroom, loop, plan
 from lib.agent import Label, Question, QuestionGroup, World
+from lib.backends.gauge import measured
 from lib.backends.serving import copy_checkpoints, serving
 from lib.episodes import Episode, Writer, read
 from lib.evaluate import questions, rollouts, sampler, world_for
@@ -46,6 +47,7 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
     with (
         server.running(settings.graph_dir, settings.data) as uri,
         serving(settings, work, seed),
+        measured(settings.timings_dir, work.name),
     ):
         loop.run(_train(settings, seed, uri, work, out))
     return json.loads((out / "checkpoint.json").read_text())
