@@ -28,18 +28,18 @@ class TensorBoard(ml_log.Logger):
     def __init__(self, folder: Path):
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder), purge_step=0)  # type: ignore[no-untyped-call]  # an earlier look is replaced
+        self._writer = SummaryWriter(str(folder), purge_step=0)  # an earlier look is replaced
 
     def log_hparams(self, config: Any) -> None:
         """The plan holds them."""
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
         for name, value in metrics.items():
-            self._writer.add_scalar(name, value, step)  # type: ignore[no-untyped-call]
-        self._writer.flush()  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(name, value, step)
+        self._writer.flush()
 
     def close(self) -> None:
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()
 
 
 class Sink:

@@ -26,6 +26,7 @@ from lib.settings import Model
 
 BY_PLACE = {"create_lora_training_client": ("base_model", "rank"), "forward_backward": ("data", "loss_fn")}
 SHOWN = ("base_model", "rank", "loss_fn", "max_tokens", "temperature", "learning_rate", "ttl_seconds")
+THINKING = ["<think>", "</think>"]
 CONTEXT = 4096  # tokens of the model to rehearse with
 
 Call = tuple[str, tuple[tuple[str, Any], ...]]  # its name, and those of its arguments that tell calls apart
@@ -100,8 +101,9 @@ def rehearsed(work: Path, training: Any, script: Script | None = None) -> Iterat
 
 
 def small_model(folder: Path, system: str = "") -> None:
-    """Write a random model of some ten thousand parameters, with a tokenizer that spells any text but the system prompt,
-    which is one token."""
+    """Write a random model of some ten thousand parameters, with a tokenizer that spells any text but the system prompt and
+    what renderers want as one token."""
     tokenizer = tiny.build_tokenizer(system, [], [], [], [])
+    tokenizer.add_tokens(THINKING)
     size = Model(hidden=32, layers=("conv", "full_attention"), heads=2, feed_forward=64, context=CONTEXT, seed=0)
     tiny.save(folder, tokenizer, tiny.build_model(len(tokenizer), size))

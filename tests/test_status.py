@@ -59,7 +59,12 @@ def run(tmp_path: Path) -> Path:
     with Writer(folder / "train" / "seed-0" / "episodes.jsonl") as writer:
         for episode in [*practised(0, 0), *practised(0, 1)[:2]]:
             writer.write(episode)
-    for file, when in ((folder / "evaluate" / "plan-control.json", 50), (begun, 100), (writer.path, 160)):
+    for file, when in (
+        (base.path, 40),
+        (folder / "evaluate" / "plan-control.json", 50),
+        (begun, 100),
+        (writer.path, 160),
+    ):
         os.utime(file, (when, when))
     return folder
 
