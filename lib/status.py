@@ -270,7 +270,7 @@ def described(found: dict[str, Any]) -> str:
     if found["last"]:
         lines += ["", "last episodes"]
         lines += [
-            _cut(f"{one['outcome']:<12}{one['question']} | {one['query'] or 'no query'}") for one in found["last"]
+            f"{one['outcome']:<12}" + _cut(f"{one['question']} | {one['query'] or 'no query'}") for one in found["last"]
         ]
     return "\n".join(lines)
 
