@@ -84,10 +84,10 @@ def countable(settings: Settings) -> Settings:
 
 def _thinned(settings: Settings) -> Settings:
     """The same steps with the fewest questions and rollouts that they can be taken with."""
-    few = dict.fromkeys(("dev", *SETS), 1)
+    asked = replace(settings.questions, dev=1, held_out_instances=1, held_out_structures=1)
     return replace(
         settings,
-        questions=replace(settings.questions, train=settings.train.updates, training=None, **few),
+        questions=replace(asked, train=settings.train.updates, training=None),
         train=replace(settings.train, groups=1, rollouts=2, dev_samples=1),
         evaluate=replace(settings.evaluate, samples=1),
     )
