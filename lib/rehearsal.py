@@ -52,6 +52,8 @@ class Rehearsal:
         for value in (*args, *options.values()):
             if isinstance(value, types.SamplingParams | types.AdamParams):
                 given |= value.model_dump()
+        if given.get("base_model"):
+            given["base_model"] = Path(given["base_model"]).name  # wherever its folder lies
         self.calls[kind, tuple((key, given[key]) for key in SHOWN if given.get(key) is not None)] += 1
         if kind != "sample" or self._script is None:
             return method(*args, **options)
