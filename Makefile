@@ -18,7 +18,7 @@ PYTHON = $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 .PHONY: help study profile report publish validate structures lab test lint bench lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 study: .venv/ready ## run the whole study (what hasn't run yet), then print the verdict and the report's path
 	@python -m lib.study settings
@@ -29,6 +29,13 @@ study: .venv/ready ## run the whole study (what hasn't run yet), then print the 
 
 profile: .venv/ready ## list the profiles, or make profiles/NAME.yaml the run's: make profile NAME=tinker-27b
 	@python -m lib.settings $(NAME) $(if $(filter yes,$(OVERWRITE)),--overwrite)
+
+.PHONY: dry-run status
+dry-run: .venv/ready ## plan, forecast and every call to a service, of all profiles or one: make dry-run NAME=tinker-27b
+	@python -m lib.dry_run $(NAME)
+
+status: .venv/ready ## how far the run is, or another: make status RUN=tiny
+	@python -m lib.status $(RUN)
 
 report: .venv/ready ## write those pages anew of which something changed
 	@dvc repro --single-item report transcripts site

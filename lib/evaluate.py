@@ -8,8 +8,9 @@ import json
 import shutil
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,14 @@ import tinker
 from tinker_cookbook.completers import StopCondition, TinkerTokenCompleter, TokenCompleter, TokensWithLogprobs
 from tinker_cookbook.renderers import Renderer, get_renderer
 from tinker_cookbook.renderers.base import Message
-from tinker_cookbook.rl.rollouts import do_group_rollout
+from tinker_cookbook.rl.rollout_strategy import RolloutResult, RolloutStrategy
+from tinker_cookbook.rl.rollouts import do_group_rollout, do_single_rollout
+from tinker_cookbook.rl.types import Env, EnvGroupBuilder, Trajectory
 from tqdm import tqdm
 
 from lib import graph, loop, tally
 from lib.agent import EnvironmentFault, Label, Question, QuestionGroup, World
+from lib.backends.gauge import measured
 from lib.backends.serving import copy_checkpoints, serving
 from lib.backends.tokenizer import lock_tokenizer
 from lib.episodes import Episode, Writer
@@ -31,7 +35,7 @@ from lib.graph.query import CACHE, Reader
 from lib.graph.world import DONE, CypherWorld, asks
 from lib.settings import HUMAN, SETS, Settings, SettingsError, load
 
-GROUPS_AT_ONCE = 48  # enough to fill the sampler's rows; the database has a limit of its own
+ROLLOUTS_AT_ONCE = 192  # more than a sampler's rows, for those that wait for the database; which has a limit of its own
 SAMPLER_SEED = 0  # an arm's draws differ by its name, which is part of every rollout's key
 
 
@@ -63,6 +67,32 @@ async def world_for(settings: Settings, uri: str, timeout: float) -> AsyncIterat
         print(reader.report(), file=sys.stderr)  # depends on who came first, so it is in no file
 
 
+@asynccontextmanager
+async def together() -> AsyncIterator[asyncio.TaskGroup]:
+    """Tasks that are all done at the block's end. The first failure ends the others and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            yield tasks
+    except* Exception as group:
+        raise group.exceptions[0] from None
+
+
+@dataclass(frozen=True)
+class InPlaces(RolloutStrategy):
+    """The rollouts of a group, each in a place of its own: one that ends makes room for another group's, and nobody's place
+    stays empty until the slowest of a group has ended."""
+
+    places: asyncio.Semaphore
+
+    async def execute(self, env_group_builder: EnvGroupBuilder, policy: TokenCompleter) -> RolloutResult:
+        async def one(env: Env) -> Trajectory:
+            async with self.places:
+                return await do_single_rollout(policy, env)
+
+        envs = await env_group_builder.make_envs()
+        return RolloutResult(await asyncio.gather(*map(one, envs)), envs, errors=[])
+
+
 async def rollouts(
     policy: Callable[[Question], TokenCompleter],
     asked: Sequence[Question],
@@ -74,15 +104,18 @@ async def rollouts(
     keep: Callable[[Episode], None],
     done: frozenset[str] = frozenset(),
     what: str = "",
+    places: asyncio.Semaphore | None = None,
 ) -> None:
     """`samples` episodes of each question, handed to `keep`, but for those in `done`.
+
+    places: how many rollouts go on at once, first come, first served; to be shared by calls that go on beside each other.
 
     A question of which some are done is played again whole, the others being part of its group: its draws are keyed,
     so what was kept is what would come again.
 
     Raises EnvironmentFault where the world fails: what was kept stays, and the next start goes on from there.
     """
-    gate = asyncio.Semaphore(GROUPS_AT_ONCE)
+    in_places = InPlaces(places or asyncio.Semaphore(ROLLOUTS_AT_ONCE))
     bar = tqdm(total=len(asked) * samples, desc=what or label.arm, unit="episode")
 
     def new(episode: Episode) -> None:
@@ -90,18 +123,15 @@ async def rollouts(
             keep(episode)
 
     async def one(question: Question) -> None:
-        async with gate:
-            if not all(label.episode_id(question, s) in done for s in range(samples)):
-                group = QuestionGroup(question, samples, world, renderer, settings.agent, label, new)
-                await do_group_rollout(group, policy(question))
-            bar.update(samples)
+        if not all(label.episode_id(question, s) in done for s in range(samples)):
+            group = QuestionGroup(question, samples, world, renderer, settings.agent, label, new)
+            await do_group_rollout(group, policy(question), in_places)
+        bar.update(samples)
 
     try:
-        async with asyncio.TaskGroup() as tasks:
+        async with together() as tasks:
             for question in asked:
                 tasks.create_task(one(question))
-    except* Exception as group:
-        raise group.exceptions[0] from None
     finally:
         bar.close()
 
@@ -122,6 +152,7 @@ def evaluate(settings: Settings, arm: str) -> Path:
     with (
         server.running(settings.graph_dir, settings.data) as uri,
         serving(settings, work, SAMPLER_SEED),
+        measured(settings.timings_dir, work.name),
     ):
         loop.run(_evaluate(settings, arm, uri, work))
     shutil.rmtree(work, ignore_errors=True)
@@ -130,24 +161,22 @@ def evaluate(settings: Settings, arm: str) -> Path:
 
 async def _evaluate(settings: Settings, arm: str, uri: str, work: Path) -> None:
     client = await arm_client(settings, arm, work)
+    places = asyncio.Semaphore(ROLLOUTS_AT_ONCE)
     async with world_for(settings, uri, settings.agent.evaluation_query_timeout) as (world, renderer):
         with Writer(settings.episodes(arm)) as writer:
-            for decode, samples in (("sampled", settings.evaluate.samples), ("greedy", 1)):
+            done = frozenset(writer.done)
+
+            def part(split: str, asked: list[Question], decode: str, samples: int) -> Coroutine[Any, Any, None]:
                 policy = sampler(client, settings, greedy=decode == "greedy")
-                label = label_of(settings, arm, decode)
-                for split, asked in asked_sets(settings).items():
-                    await rollouts(
-                        lambda _: policy,  # noqa: B023  # used before the loop goes on
-                        asked,
-                        samples,
-                        label,
-                        world,
-                        renderer,
-                        settings,
-                        writer.write,
-                        frozenset(writer.done),
-                        f"{arm}, {split}, {decode}",
-                    )
+                label, what = label_of(settings, arm, decode), f"{arm}, {split}, {decode}"
+                return rollouts(
+                    lambda _: policy, asked, samples, label, world, renderer, settings, writer.write, done, what, places
+                )
+
+            async with together() as parts:  # beside each other, or each would wait for the slowest of the one before
+                for decode, samples in (("sampled", settings.evaluate.samples), ("greedy", 1)):
+                    for split, asked in asked_sets(settings).items():
+                        parts.create_task(part(split, asked, decode, samples))
             writer.finish()
 
 

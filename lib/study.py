@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from lib.backends import gauge
 from lib.files import write_text
 from lib.settings import ROOT, Settings, SettingsError, load
 
@@ -72,6 +73,8 @@ def times(settings: Settings) -> str:
     wall, cpu = (sum(step[key] for step in steps) for key in ("wall_seconds", "cpu_seconds"))
     peak = max(step["peak_memory_bytes"] for step in steps) / 2**30
     lines.append(f"{'all':<28} {wall:>8.0f} {cpu:>8.0f} {peak:>8.1f}")
+    idle = gauge.read(settings.timings_dir)
+    lines += [f"{step:<28} {share:>8.0%} of the sampler's time was idle" for step, share in idle.items()]
     return "\n".join(lines)
 
 

@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from lib import headroom, loop, plan, trialled, updates
 from lib.agent import Label, Question, QuestionGroup, World
+from lib.backends.gauge import measured
 from lib.backends.serving import copy_checkpoints, serving
 from lib.episodes import Episode, Writer, read
 from lib.evaluate import questions, rollouts, sampler, world_for
@@ -47,6 +48,7 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
         with (
             server.running(settings.graph_dir, settings.data) as uri,
             serving(settings, work, seed),
+            measured(settings.timings_dir, work.name),
         ):
             loop.run(practise(settings, seed, uri, work, out))
     shutil.rmtree(work, ignore_errors=True)
