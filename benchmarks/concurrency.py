@@ -114,7 +114,9 @@ def evaluation(settings: Settings) -> dict[str, float]:
 
 def practice(settings: Settings) -> dict[str, float]:
     """`allowed` is of this very run: the sum of its updates' slowest rollouts, as if nothing else took any time."""
-    sampler = simulate(lambda small, work: train.practise(small, 0, dry_run.NOWHERE, work, small.train_dir(0)), settings)
+    sampler = simulate(
+        lambda small, work: train.practise(small, 0, dry_run.NOWHERE, work, small.train_dir(0)), settings
+    )
     sampler.answers = [answer for rollout in sampler.practised.values() for answer in rollout]
     slowest: dict[str, float] = {}
     for key, answers in sampler.practised.items():
