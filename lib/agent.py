@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -104,10 +105,12 @@ class Rollout(EnvFromMessageEnv):
         self.attempt = attempt
         self.conversation = conversation
         self.key = key
+        self.told: dict[str, int] | None = None  # tokens, where who answers counts them in tokens of its own
 
     async def initial_observation(self):
         # Each rollout is a task of its own, so the key reaches this rollout's sampling calls and no other's.
         rollout_key.set(self.key)
+        playing.set(self)
         return await super().initial_observation()
 
     async def _render_in_thread(self, messages: list[Message], **kwargs: Any) -> tinker.ModelInput:
@@ -119,6 +122,10 @@ class Rollout(EnvFromMessageEnv):
         if self.attempt.fault is not None:
             raise EnvironmentFault(self.attempt.fault)
         return result
+
+
+# The rollout that the current task is playing, for who answers in messages: a sampler needs only the tokens that it is given.
+playing: ContextVar[Rollout | None] = ContextVar("playing", default=None)
 
 
 async def _no_step_reward(history: list[Message]) -> tuple[float, dict[str, float]]:
@@ -215,7 +222,8 @@ class QuestionGroup(EnvGroupBuilder):
             outcome=outcome(fault=None, strict=score.strict, lenient=score.lenient, query=verdict.query, stop=stop),
             stop=stop,
             turns=len(turns),
-            tokens={
+            tokens=env.told
+            or {
                 "prompt": sum(t.ob.length for t in turns),
                 "sampled": sum(len(t.ac.tokens) for t in turns),
             },

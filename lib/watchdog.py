@@ -168,7 +168,7 @@ def main(arguments: list[str] | None = None) -> None:
         if not (given.delete or given.after):
             print(listed(run))
             return
-        left = sweep(run, given.abandon)
+        left = sweep(run, given.abandon, PAUSES)
     except (*FAULTS, ImportError) as e:
         sys.exit(f"watchdog: {e}")
     if left:

@@ -169,7 +169,6 @@ def test_a_session_that_is_still_active_is_named(
 ) -> None:
     monkeypatch.setattr(watchdog, "PAUSES", AT_ONCE)
     work(run, service, base, [])
-    monkeypatch.setattr(watchdog.sweep, "__defaults__", (False, AT_ONCE, watchdog.host))
     service.active = {remote.things(run)[0].name}
     told = ["big", "--data", str(run.parents[1])]
     watchdog.main(told)
