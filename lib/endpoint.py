@@ -16,7 +16,6 @@ import json
 import os
 import re
 import sys
-from collections import Counter
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -117,8 +116,9 @@ class Chat(TokenCompleter):
         history = rollout.conversation.history
         messages = [self.system, *openai_messages([m for m in history if m["role"] != "system"])]
         said, cut, used = await self._answer({**self.asked, "messages": messages})
-        rollout.told = Counter(rollout.told) + Counter({"prompt": used.prompt, "sampled": used.sampled})
-        tokens = evaluate.spoken(self.renderer, history, said)
+        before = rollout.told or {"prompt": 0, "sampled": 0}
+        rollout.told = {"prompt": before["prompt"] + used.prompt, "sampled": before["sampled"] + used.sampled}
+        tokens = evaluate.spoken(self.renderer, rollout.conversation.initial_messages, said)
         if cut:
             tokens = tokens[:-1]
         return TokensWithLogprobs(tokens, [0.0] * len(tokens), "length" if cut else "stop")

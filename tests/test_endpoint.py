@@ -223,15 +223,16 @@ def test_one_elsewhere_pays_through_the_runs_ledger(
         asked(settings)
     assert not model.asked
     model.answer = oracle
-    monkeypatch.setenv(meter.ALLOWED, "0.05")
+    monkeypatch.setenv(meter.ALLOWED, "0.01")
     with pytest.raises(LimitReached):
         asked(settings)
-    assert ledger.read(ledger.path(settings.run_dir)).upper <= 0.05
+    assert ledger.read(ledger.path(settings.run_dir)).upper <= 0.01
     monkeypatch.setenv(meter.ALLOWED, "25")
     assert all(e.strict for e in asked(settings))
-    account = ledger.read(ledger.path(settings.run_dir))
-    spent = account.stages["endpoint-scripted"]
-    assert (spent.prompt, spent.sampled) == (700 * len(model.asked), 30 * len(model.asked))
+    spent = ledger.read(ledger.path(settings.run_dir)).stages["endpoint-scripted"]
+    answered = spent.calls - spent.failed
+    assert 0 < answered <= len(model.asked)
+    assert (spent.prompt, spent.sampled) == (700 * answered, 30 * answered)
 
 
 def test_a_key_is_sent_and_never_shown(settings: Settings, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
