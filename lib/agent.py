@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -117,10 +118,12 @@ class Rollout(EnvFromMessageEnv):
         self.key, self.sample = key, sample
         self.turns, self.tokens = 0, {"prompt": 0, "sampled": 0}  # so far: a rollout that is lost has no trajectory
         self._observed = 0
+        self.told: dict[str, int] | None = None  # tokens, where who answers counts them in tokens of its own
 
     async def initial_observation(self):
         # Each rollout is a task of its own, so the key reaches this rollout's sampling calls and no other's.
         rollout_key.set(self.key)
+        playing.set(self)
         began = await super().initial_observation()
         if isinstance(began, tuple):
             self._observed = began[0].length
@@ -139,6 +142,10 @@ class Rollout(EnvFromMessageEnv):
             raise EnvironmentFault(self.attempt.fault)
         self._observed = result.next_observation.length
         return result
+
+
+# The rollout that the current task is playing, for who answers in messages: a sampler needs only the tokens that it is given.
+playing: ContextVar[Rollout | None] = ContextVar("playing", default=None)
 
 
 async def _no_step_reward(history: list[Message]) -> tuple[float, dict[str, float]]:
@@ -250,7 +257,7 @@ class QuestionGroup(EnvGroupBuilder):
             outcome=outcome(fault=fault, strict=scored.strict, lenient=scored.lenient, query=verdict.query, stop=stop),
             stop=stop,
             turns=len(turns) or env.turns,
-            tokens=env.tokens,
+            tokens=env.told or env.tokens,
             fault=fault,
         )
 

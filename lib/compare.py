@@ -61,6 +61,7 @@ def compare(settings: Settings) -> dict[str, Any]:
         "checks": checks(settings, planned, arms),
     }
     results["recount"] = counted_again(settings, results)
+    results["endpoints"] = beside(settings, arms, test)
     results["human"] = by_people(people, results["checks"]["validate"] or {}, planned, test)
     results["seeds"] = over_seeds(results, planned)
     results["predictions"] = predictions(results, planned)
@@ -145,6 +146,28 @@ def by_people(
     """What the arms score on people's questions; None where the run has none. It is part of no verdict."""
     pairs = _pairs(found.get("sampled", {}))
     return human_results.section(planned["human"], found, pairs, validated.get(HUMAN, {}), test)
+
+
+def beside(settings: Settings, arms: Arms, test: Method) -> dict[str, Any]:
+    """Models behind endpoints, by name: their rates by set and way of decoding, and how far the trained arm is above them.
+
+    Exploratory, and part of no verdict: another model differs in more than what was practised.
+    """
+    found = {}
+    for endpoint in settings.endpoints:
+        file = settings.episodes(endpoint.arm)
+        if not file.exists():
+            raise CompareError(f"{file} is missing: `python -m lib.endpoint {endpoint.name}` writes it")
+        groups: dict[tuple[str, str], list[Episode]] = defaultdict(list)
+        for episode in episodes.read(file):
+            groups[episode.set, episode.decode].append(episode)
+        sets: dict[str, dict[str, Any]] = defaultdict(dict)
+        for key, kept in sorted(groups.items()):
+            arm, name = Arm.of(endpoint.arm, kept), f"{ALL} - {endpoint.arm}"
+            above = measures.contrast(arm, arms[key][ALL], "strict", test)
+            sets[key[0]][key[1]] = {**measures.summary(arm, test), "outcomes": measures.outcomes(arm), name: above}
+        found[endpoint.name] = {"model": endpoint.model, "sets": dict(sets)}
+    return found
 
 
 def first_set(

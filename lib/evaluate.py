@@ -233,7 +233,7 @@ class Scripted(TokenCompleter):
     """An agent that says given messages in turn; one rollout each."""
 
     def __init__(self, renderer: Renderer, opening: list[Message], said: list[Message]):
-        self._actions = [_spoken(renderer, opening, message) for message in said]
+        self._actions = [spoken(renderer, opening, message) for message in said]
 
     async def __call__(
         self, model_input: tinker.ModelInput, stop: StopCondition, *, max_tokens: int | None = None
@@ -242,7 +242,7 @@ class Scripted(TokenCompleter):
         return TokensWithLogprobs(tokens=tokens, maybe_logprobs=[0.0] * len(tokens), stop_reason="stop")
 
 
-def _spoken(renderer: Renderer, opening: list[Message], message: Message) -> list[int]:
+def spoken(renderer: Renderer, opening: list[Message], message: Message) -> list[int]:
     """The tokens that a model would have to sample to say `message` after `opening`."""
     prompt = renderer.build_generation_prompt(opening).to_ints()
     rest = renderer.build_generation_prompt([*opening, message, {"role": "user", "content": ""}]).to_ints()[
@@ -312,7 +312,7 @@ def unanswerable(
             found["question_too_long"].append(question["id"])
         if query is None:
             found["no_query"].append(question["id"])
-        elif len(_spoken(renderer, opening, asks(query))) > agent.max_tokens:
+        elif len(spoken(renderer, opening, asks(query))) > agent.max_tokens:
             found["answer_too_long"].append(question["id"])
     return found
 

@@ -301,8 +301,8 @@ def _fingerprints(settings: Settings) -> dict[str, Any]:
 
 def _plain(settings: Settings) -> dict[str, Any]:
     plain = dataclasses.asdict(settings)
-    # Where the files are is no part of what was planned; what people's questions hold is, by its hash.
-    del plain["data"], plain["graph"]["path"], plain["human"]
+    # Where the files are is no part of what was planned; what people's questions hold is, by its hash. Endpoints are beside it.
+    del plain["data"], plain["graph"]["path"], plain["human"], plain["endpoints"]
     return plain
 
 

@@ -25,7 +25,7 @@ def recount(run, questions, split="held_out_instances"):
         references = {one["id"]: one["rows"] for one in map(json.loads, file)}
     answers: dict = {}
     judged, disagreements = 0, []
-    for path in sorted((Path(run) / "evaluate").glob("*.jsonl")):
+    for path in sorted((Path(run) / "evaluate").glob("[!e]*.jsonl")):  # the plan's arms, no endpoint's
         with open(path, encoding="utf-8") as file:
             for episode in map(json.loads, file):
                 if episode["set"] != split or episode["decode"] != "sampled" or episode["fault"] is not None:

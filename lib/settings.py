@@ -16,6 +16,7 @@ import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -24,6 +25,7 @@ from lib.files import write_text
 ROOT = Path(__file__).resolve().parents[1]
 PARAMS, PROFILES = ROOT / "params.yaml", ROOT / "profiles"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+ADDRESS = re.compile(r"https?://[^\s@?#]+")
 PATHS = {"bird": "the SQLite file", "stackexchange": "the folder of XML files"}  # what graph.path is, by source
 
 
@@ -179,6 +181,30 @@ class Evaluate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """A model behind an address that speaks OpenAI's chat completions, asked the test questions beside the arms."""
+
+    name: str  # its arm's, after "endpoint-"
+    url: str
+    model: str  # as the endpoint knows it
+    key: str  # the environment's variable that holds the key; empty: none
+
+    @property
+    def arm(self) -> str:
+        return f"endpoint-{self.name}"
+
+    @property
+    def host(self) -> str:
+        """The provider, as the table of prices names it."""
+        return urlsplit(self.url).hostname or ""
+
+    @property
+    def here(self) -> bool:
+        """Whether it is on this machine, and costs nothing."""
+        return self.host in ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Test:
     bar: float = _number(least=0, most=1)
     margin: float = _number(above=0, most=1)
@@ -205,6 +231,7 @@ class Settings:
     train: Train
     evaluate: Evaluate
     test: Test
+    endpoints: tuple[Endpoint, ...]  # part of no test, and of no plan
     data: Path = field(default=ROOT / "data", metadata={"internal": True})
 
     @property
@@ -321,6 +348,8 @@ def _value(kind: Any, given: Any, about: dataclasses.Field, key: str) -> Any:
         return _section(typing.cast(type, kind), given, key + ".")
     if typing.get_origin(kind) is tuple:
         item = typing.get_args(kind)[0]
+        if dataclasses.is_dataclass(item):
+            return _sections(typing.cast(type, item), given, key)
         if not isinstance(given, list) or not given:
             raise SettingsError(f"{key} = {given!r} must be a list of at least one value, like [{_example(item)}]")
         values = tuple(_scalar(item, value, about, f"{key}[{i}]") for i, value in enumerate(given))
@@ -328,6 +357,12 @@ def _value(kind: Any, given: Any, about: dataclasses.Field, key: str) -> Any:
             raise SettingsError(f"{key} = {given!r} names a value twice")
         return values
     return _scalar(kind, given, about, key)
+
+
+def _sections(kind: type, given: Any, key: str) -> tuple[Any, ...]:
+    if not isinstance(given, list):
+        raise SettingsError(f"{key} = {given!r} must be a list of sections; [] for none")
+    return tuple(_section(kind, one, f"{key}[{i}].") for i, one in enumerate(given))
 
 
 def _meant(kinds: list[type], given: Any) -> type:
@@ -389,6 +424,7 @@ def _check_together(settings: Settings) -> None:
         )
     _check_model(settings.model, settings.cold_start)
     _check_backend(settings)
+    _check_endpoints(settings.endpoints)
     if settings.agent.max_trajectory_tokens > settings.model.context:
         raise SettingsError(
             f"agent.max_trajectory_tokens = {settings.agent.max_trajectory_tokens} must be at most "
@@ -487,11 +523,31 @@ def _check_rewriter(rewriter: Rewriter, settings: Settings) -> None:
         raise SettingsError(
             "questions.rewriter.model = '' must name a model's folder, or a model at questions.rewriter.url"
         )
-    if rewriter.url and not re.fullmatch(r"https?://[^\s@?#]+", rewriter.url):
+    if rewriter.url and not ADDRESS.fullmatch(rewriter.url):
         raise SettingsError(
             f"questions.rewriter.url = {rewriter.url!r} must be an address like http://localhost:8000/v1, "
             "without a key in it; empty for a local model"
         )
+
+
+def _check_endpoints(endpoints: tuple[Endpoint, ...]) -> None:
+    names = [endpoint.name for endpoint in endpoints]
+    for i, endpoint in enumerate(endpoints):
+        where = f"endpoints[{i}]"
+        if not NAME.fullmatch(endpoint.name) or names.count(endpoint.name) > 1:
+            raise SettingsError(
+                f"{where}.name = {endpoint.name!r} names a file; use small letters, digits, '.', '_' and '-', and no name twice"
+            )
+        if not ADDRESS.fullmatch(endpoint.url):
+            raise SettingsError(
+                f"{where}.url = {endpoint.url!r} must be an address like http://localhost:8000/v1, without a key in it"
+            )
+        if not endpoint.here and not endpoint.url.startswith("https://"):
+            raise SettingsError(
+                f"{where}.url = {endpoint.url!r} is not this machine, and would send all in clear: use https"
+            )
+        if not endpoint.model:
+            raise SettingsError(f"{where}.model = '' must be the model's name at the endpoint")
 
 
 def profiles() -> dict[str, Path]:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import tinker
 from tinker_cookbook.completers import TinkerTokenCompleter, TokenCompleter
@@ -213,9 +213,11 @@ class Kept:
     figures: list[dict[str, Any]] = field(default_factory=list)  # of the updates before
     replaced: list[str] = field(default_factory=list)  # earlier states, which may not be deleted yet
 
-    @staticmethod
-    def file(work: Path) -> Path:
-        return work / "kept.json"
+    NAME: ClassVar[str] = "kept.json"
+
+    @classmethod
+    def file(cls, work: Path) -> Path:
+        return work / cls.NAME
 
     @classmethod
     def read(cls, work: Path) -> Kept:

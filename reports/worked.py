@@ -24,7 +24,7 @@ ByQuestion = Mapping[str, Sequence[Episode]]
 
 def sampled(folder: Path) -> list[Episode]:
     """The sampled evaluation episodes of a run's folder, arm by arm, but for those lost to faults."""
-    files = sorted((folder / "evaluate").glob("*.jsonl"))
+    files = sorted((folder / "evaluate").glob("[!e]*.jsonl"))  # the plan's arms, no endpoint's
     return [e for file in files for e in episodes.read(file) if e.decode == "sampled" and e.outcome != "error"]
 
 

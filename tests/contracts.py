@@ -33,6 +33,8 @@ from tinker.lib.public_interfaces.service_client import ServiceClient
 from tinker.lib.public_interfaces.training_client import TrainingClient
 
 from lib.backends import fireworks, fireworks_sampling, fireworks_training
+from lib.backends.fireworks_types import Checkpoint
+from lib.backends.remote import Thing
 from lib.backends.tokenizer import lock_tokenizer
 from tests import cookbook_loops, fireworks_service, small_models
 
@@ -57,7 +59,11 @@ HANDED_ON: dict[Any, list[Callable[..., Any]]] = {
     sdk.FiretitanServiceClient.__init__: [FireworksService.__init__, AsyncTrainingHTTPClient.__init__],
     sdk.FiretitanServiceClient.create_sampling_client: [sdk.FiretitanServiceClient._create_sampling_client],
 }
-READ = [(sdk.FiretitanServiceClient, "training_session_id"), (sdk.FiretitanTrainingClient, "run_id")]
+READ = [
+    (sdk.FiretitanServiceClient, "training_session_id"),
+    (sdk.FiretitanServiceClient, "training_session_name"),
+    (sdk.FiretitanTrainingClient, "run_id"),
+]
 SOURCES = sorted((ROOT / "lib" / "backends").glob("fireworks*.py"))
 
 
@@ -84,7 +90,7 @@ class Run:
 
 
 def record(folder: Path) -> Run:
-    """The cookbook's reinforcement learning, killed and resumed; the control's route; promotion."""
+    """The cookbook's reinforcement learning, killed and resumed; the control's route; promotion; the end of a session."""
     model = str(small_models.lfm2(folder / "model"))
     lock_tokenizer(model)
     seen: set[Call] = set()
@@ -95,6 +101,8 @@ def record(folder: Path) -> Run:
         path = asyncio.run(_control(model))
         with environment("FIREWORKS_API_KEY", "a key"):
             fireworks.promote(path, "graph-study")
+            session = Checkpoint.parse(path, "sampler_weights").session_name
+            fireworks.Host("").delete(Thing("session", "session", "", "fireworks", "", session))
     return Run(sorted(seen, key=_order), account, folder / "rl", model)
 
 
@@ -213,7 +221,7 @@ def page(calls: list[Call]) -> str:
             "",
             f"Written by `python -m tests.contracts` with {versions}: the calls were recorded while the cookbook's",
             "reinforcement learning ran over the Fireworks adapter and a stand-in for the service (killed, resumed, the",
-            "control's route, promotion). `make contracts` fails when a call or a package is no longer what stands here.",
+            "control's route, promotion, the end of a session). `make contracts` fails when a call or a package is no longer what stands here.",
             "",
             "## On Tinker's clients, by the cookbook's loop and the study",
             "",

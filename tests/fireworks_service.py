@@ -98,6 +98,7 @@ class FiretitanServiceClient:
         account.sessions += 1
         self.account, self.closed = account, False
         self.training_session_id = f"ts-{account.sessions:08x}"
+        self.training_session_name = f"accounts/{ACCOUNT}/trainingSessions/{self.training_session_id}"
         self._configurations: set[Any] = set()
 
     def close(self) -> None:
@@ -357,6 +358,11 @@ class FireworksClient:
             {"name": f"{name}/checkpoints/{path.rpartition('/')[2]}", "promotable": True, "checkpointType": "base"}
             for path in paths
         ]
+
+    def delete_training_session(self, name: str) -> None:
+        session = name.rpartition("/")[2]
+        for path in [path for path, of in self.account.sessions_of.items() if of == session]:
+            del self.account.sessions_of[path]
 
     def promote_session_checkpoint(self, name: str, output_model_id: str, base_model: str) -> dict:
         model = f"accounts/{ACCOUNT}/models/{output_model_id}"

@@ -15,6 +15,8 @@ from synthetic import episode, question
 from lib import compare, human_set, measures, mistakes, plan
 from lib.files import write_json
 from lib.measures import Arm, Method
+from lib.settings import Endpoint
+from reports import endpoints
 
 TEST = Method(confidence=0.95, resamples=500)
 ASKED = [question("held_out_instances", i) for i in range(12)]
@@ -374,3 +376,22 @@ def test_one_seed_has_no_interval_over_seeds(small):
     assert results["seeds"]["low"] is None and len(results["seeds"]["gains"]) == 1
     assert results["crossed"] == {"low": None, "high": None, "warnings": ["only 1 training or structure"]}
     assert dataclasses.asdict(small)["train"]["seeds"] == (0,)
+
+
+def test_a_model_behind_an_endpoint_stands_beside_and_decides_nothing(small):
+    before = compare.compare(small)
+    assert before["endpoints"] == {} and endpoints.section({}, plan.FIRST_SET) == ""
+    other = Endpoint(name="other", url="http://localhost:1/v1", model="m", key="")
+    asked = dataclasses.replace(small, endpoints=(other,))
+    with pytest.raises(compare.CompareError, match=r"`python -m lib\.endpoint other` writes it"):
+        compare.compare(asked)
+    lines = (line.decode() for line in small.episodes("control").read_bytes().splitlines(keepends=True))
+    small.episodes(other.arm).write_text("".join(line.replace('"control', f'"{other.arm}') for line in lines))
+    found = compare.compare(asked)
+    assert {**found, "endpoints": {}} == before
+    sampled = found["endpoints"]["other"]["sets"][plan.FIRST_SET]["sampled"]
+    assert sampled["strict"] == before["arms"][plan.FIRST_SET]["sampled"]["control"]["strict"]
+    above = before["contrasts"][plan.FIRST_SET]["sampled"]["trained - control"]["strict"]
+    assert sampled["trained - endpoint-other"]["delta"] == above["delta"]
+    page = endpoints.section(found["endpoints"], plan.FIRST_SET)
+    assert page.startswith("# Other models") and compare.points(above["delta"]) in page

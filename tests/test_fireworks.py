@@ -26,12 +26,13 @@ pytest.importorskip("fireworks.training.sdk", reason="the extra `fireworks` isn'
 from fireworks.training import sdk
 from tinker_cookbook.renderers import get_renderer
 
-from lib import evaluate, plan, tiny, train
+from lib import evaluate, plan, tiny, train, watchdog
 from lib.agent import QuestionGroup
-from lib.backends import fireworks, local
+from lib.backends import fireworks, local, remote
 from lib.backends import fireworks_types as to
 from lib.backends.fireworks_types import Checkpoint, legal, tinkers_errors
 from lib.backends.tokenizer import lock_tokenizer
+from lib.files import write_json
 from lib.graph import schema_text, server
 from lib.graph.world import CypherWorld
 from lib.settings import Settings, load
@@ -312,3 +313,24 @@ def stay(root: Path, paths: list[str], other: Path) -> list[str]:
     """A host keeps its checkpoints itself."""
     other.mkdir(parents=True, exist_ok=True)
     return paths
+
+
+def test_a_dead_runs_session_is_ended_but_for_one_whose_weights_are_needed(
+    account: Account, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIREWORKS_API_KEY", "a key")
+    monkeypatch.setattr(remote, "watch", lambda run, owner: None)
+    run = tmp_path / "data" / "runs" / "big"
+    paths = []
+    for stage in ("train-seed-0", "evaluate-base"):
+        with remote.Book(run, stage, "fireworks", "") as book:
+            client = remote.noted(fireworks.ServiceClient, book)()
+            training = client.create_lora_training_client(base).result()
+            paths.append(training.save_weights_for_sampler("final").result().path)
+            assert Checkpoint.parse(paths[-1], "sampler_weights").session_name in str(remote.things(run)[-2])
+    write_json(run / "train" / "seed-0" / "checkpoint.json", {"sampler": paths[0]})
+    assert watchdog.sweep(run, pauses=(0.0,)) == {}
+    assert list(account.sessions_of.values()) == [Checkpoint.parse(paths[0], "sampler_weights").session]
+    monkeypatch.delenv("FIREWORKS_API_KEY")
+    with pytest.raises(ValueError, match="FIREWORKS_API_KEY isn't set"):
+        watchdog.sweep(run, pauses=(0.0,))

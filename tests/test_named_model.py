@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from lib import compare, evaluate, plan, provenance, train
-from lib.backends import local, serving
+from lib.backends import local, remote, serving
 from lib.backends.models import load_base
 from lib.base import base_model
 from lib.episodes import read
@@ -89,6 +89,8 @@ def test_a_hosted_backend_is_pointed_at_and_left_again(
 ) -> None:
     """Its client pays through the meter; the local one's doesn't."""
     calls: list[dict[str, Any]] = []
+    watched: list[Path] = []
+    monkeypatch.setattr(remote, "watch", lambda run, _: watched.append(run))
 
     class Meter:
         @staticmethod
@@ -103,10 +105,10 @@ def test_a_hosted_backend_is_pointed_at_and_left_again(
     usual = tinker.ServiceClient
     with serving.serving(hosted, tmp_path / "evaluate-base", 0):
         assert tinker.ServiceClient is calls[0]["client"]
-        assert tinker.ServiceClient.func is usual and tinker.ServiceClient.keywords == {
-            "base_url": "http://localhost:1"
-        }
-        assert tinker.ServiceClient()._base_url == "http://localhost:1"
+        client = tinker.ServiceClient()
+        assert isinstance(client.client, usual) and client._base_url == "http://localhost:1"
+        assert client._user_metadata == {remote.TAG: client.session}
+        assert watched == [hosted.run_dir] and [thing.kind for thing in remote.things(hosted.run_dir)] == ["session"]
     assert tinker.ServiceClient is usual
     assert {key: calls[0][key] for key in ("provider", "model", "stage")} == {
         "provider": "tinker", "model": settings.base_model, "stage": "evaluate-base",

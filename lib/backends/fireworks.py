@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import tinker
 from tinker import types
@@ -26,6 +27,7 @@ from lib.backends.fireworks_sampling import sampling_client
 from lib.backends.fireworks_training import Lane, TrainingClient
 from lib.backends.fireworks_types import Checkpoint, sdk, tinkers_errors
 from lib.backends.futures import API, awaited, refused
+from lib.backends.remote import Thing
 
 
 class ServiceClient:
@@ -52,6 +54,12 @@ class ServiceClient:
                 user_metadata=metadata, base_url=base_url or None, api_key=api_key
             )
         self.lane = Lane()
+
+    @property
+    def session_name(self) -> str | None:
+        """The session's name as a resource, by which `Host` finds and ends it."""
+        name: str | None = self.service.training_session_name
+        return name
 
     def __enter__(self) -> ServiceClient:
         return self
@@ -172,6 +180,43 @@ class RestClient:
     delete_checkpoint_from_tinker_path_async = awaited(delete_checkpoint_from_tinker_path)
 
 
+class Host:
+    """For lib.watchdog: sessions, whose weights go with them. Raises ValueError without a key, RuntimeError where it is refused."""
+
+    kinds: tuple[str, ...] = ("session",)
+
+    def __init__(self, base_url: str):
+        self._key = _key("ending a session")
+
+    def there(self, thing: Thing) -> bool:
+        """Whether the service still lists weights of the session; one that never got a name holds none."""
+        if not thing.where:
+            return False
+        with sdk.FireworksClient(api_key=self._key) as client:
+            try:
+                return bool(client.list_training_session_checkpoints(name=thing.where))
+            except RuntimeError as e:
+                if "(HTTP 404)" in str(e):  # all that the SDK says of it
+                    return False
+                raise
+
+    def delete(self, thing: Thing) -> None:
+        with sdk.FireworksClient(api_key=self._key) as client:
+            client.delete_training_session(name=thing.where)
+
+    def holds(self, thing: Thing, path: str) -> bool:
+        """Whether the weights of this path go with the thing."""
+        session = urlsplit(path).netloc
+        return bool(thing.where) and session == thing.where.rpartition("/")[2]
+
+
+def _key(what: str) -> str:
+    key = os.environ.get("FIREWORKS_API_KEY")
+    if not key:
+        raise ValueError(f"FIREWORKS_API_KEY isn't set: {what} needs the key of the account that trained")
+    return key
+
+
 def promote(path: str, model: str) -> str:
     """Make saved weights for sampling a model of the account; returns its resource name.
 
@@ -181,10 +226,7 @@ def promote(path: str, model: str) -> str:
     weights = Checkpoint.parse(path, "sampler_weights")
     if problems := sdk.validate_output_model_id(model):
         raise ValueError("; ".join(problems))
-    key = os.environ.get("FIREWORKS_API_KEY")
-    if not key:
-        raise ValueError("FIREWORKS_API_KEY isn't set: promotion needs the key of the account that trained")
-    with sdk.FireworksClient(api_key=key) as client:
+    with sdk.FireworksClient(api_key=_key("promotion")) as client:
         rows = client.list_training_session_checkpoints(name=weights.session_name)
         found = {row["name"].rpartition("/")[2]: row for row in rows}
         row = found.get(weights.name)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -28,7 +27,7 @@ from tinker.lib.public_interfaces.backcompat_sampling_client_future import Backc
 from tinker.lib.public_interfaces.backcompat_training_client_future import BackcompatTrainingClientFuture
 
 from lib.backends import prices
-from lib.backends.futures import API, awaited, started
+from lib.backends.futures import API, awaited, started, then
 from lib.backends.ledger import Ledger
 from lib.backends.prices import Price, Usage
 
@@ -103,34 +102,13 @@ class Till:
         except BaseException as error:
             failed(error)
             raise
-        return _then(sent, settle, failed)
+        return then(sent, settle, failed)
 
     def check(self, base_model: str) -> None:
         if base_model != self.model:
             raise prices.PriceError(
                 f"base model {base_model!r} was asked for, and this stage pays the price of {self.model!r}: meter it by itself"
             )
-
-
-def _then(
-    source: APIFuture[Any], change: Callable[[Any], Any], failed: Callable[[BaseException], None] = lambda _: None
-) -> API[Any]:
-    """A future of the changed result. Who stops waiting for it doesn't stop the call, which is settled when it ends."""
-    result: Future[Any] = Future()
-
-    def hand_over(done: Future[Any]) -> None:
-        try:
-            changed = change(done.result())
-        except BaseException as error:  # a cancelled call as well
-            failed(error)
-            if result.set_running_or_notify_cancel():
-                result.set_exception(error)
-        else:
-            if result.set_running_or_notify_cancel():
-                result.set_result(changed)
-
-    source.future().add_done_callback(hand_over)
-    return API(result)
 
 
 class _Client:
@@ -153,10 +131,10 @@ class _Client:
         return value
 
     def _training(self, client: APIFuture[Any]) -> BackcompatTrainingClientFuture:
-        return BackcompatTrainingClientFuture(_then(client, lambda found: TrainingClient(self.till, found)))
+        return BackcompatTrainingClientFuture(then(client, lambda found: TrainingClient(self.till, found)))
 
     def _sampling(self, client: APIFuture[Any]) -> BackcompatSamplingClientFuture:
-        return BackcompatSamplingClientFuture(_then(client, lambda found: SamplingClient(self.till, found)))
+        return BackcompatSamplingClientFuture(then(client, lambda found: SamplingClient(self.till, found)))
 
 
 class ServiceClient(_Client):

@@ -93,9 +93,14 @@ class Service:
             if base_model is None:
                 raise ValueError("Either model_path or base_model must be provided")
             return SamplingClient(self, self.base(base_model))
-        run = self.checkpoints.run(self.checkpoints.parse(model_path)[0])
-        self.checkpoints.file(model_path)
-        base = self.base_of(run, model_path)
+        trainer = self.loaded(model_path)
+        return SamplingClient(self, snapshot(trainer.model, trainer.base))
+
+    def loaded(self, path: str) -> Trainer:
+        """The model of a checkpoint of either kind, an adapter beside the weights."""
+        run = self.checkpoints.run(self.checkpoints.parse(path)[0])
+        self.checkpoints.file(path)
+        base = self.base_of(run, path)
         trainer = Trainer(base, run.rank, run.seed, self.grad_clip_norm, self.how)
-        self.checkpoints.read(model_path, lambda tensors: trainer.load(tensors, optimizer=False))
-        return SamplingClient(self, snapshot(trainer.model, base))
+        self.checkpoints.read(path, lambda tensors: trainer.load(tensors, optimizer=False))
+        return trainer

@@ -11,7 +11,7 @@ from typing import Any
 
 import tinker
 
-from lib.backends import local, meter
+from lib.backends import local, meter, remote
 from lib.backends.tokenizer import lock_tokenizer
 from lib.settings import Settings
 
@@ -34,18 +34,19 @@ def serving(settings: Settings, work: Path, seed: int) -> Iterator[None]:
         with local.serving(work, seed, settings.train.training, settings.train.grad_clip_norm, settings.local):
             yield
         return
-    client = _metered(settings, work.name)  # first of all: what nobody has allowed needs no tokenizer
-    lock_tokenizer(str(settings.base_dir), settings.base_model)
-    usual = tinker.ServiceClient
-    tinker.ServiceClient = client  # type: ignore[misc]
-    try:
-        yield
-    finally:
-        tinker.ServiceClient = usual  # type: ignore[misc]
+    with remote.Book(settings.run_dir, work.name, settings.train.backend, settings.train.base_url) as book:
+        client = _metered(settings, work.name, book)  # first of all: what nobody has allowed needs no tokenizer
+        lock_tokenizer(str(settings.base_dir), settings.base_model)
+        usual = tinker.ServiceClient
+        tinker.ServiceClient = client  # type: ignore[misc]
+        try:
+            yield
+        finally:
+            tinker.ServiceClient = usual  # type: ignore[misc]
 
 
-def _metered(settings: Settings, step: str) -> Any:
-    """The hosted backend's client, which pays through the run's ledger."""
+def _metered(settings: Settings, step: str, book: remote.Book) -> Any:
+    """The hosted backend's client, which pays through the run's ledger, and notes in the book what it creates."""
     backend = settings.train.backend
     client: Callable[..., Any] = tinker.ServiceClient
     if backend != "tinker":
@@ -53,7 +54,7 @@ def _metered(settings: Settings, step: str) -> Any:
     if settings.train.base_url:
         client = partial(client, base_url=settings.train.base_url)
     return meter.metered(
-        client,
+        remote.noted(client, book),
         provider=backend,
         model=settings.base_model,
         ledger=settings.run_dir / "spend" / "ledger.jsonl",
