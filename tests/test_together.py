@@ -76,7 +76,7 @@ def test_values_judged_together_are_judged_as_each_by_itself(uri, names, monkeyp
         async def late(*_: Any, **__: Any) -> None:
             raise TimedOut("too slow together")
 
-        monkeypatch.setattr(Together, "_asked", late)
+        monkeypatch.setattr(Together, "_ask", late)
     kept: Counter[str] = Counter()
     for query, one, other in asyncio.run(both(uri, names)):
         for a, b in zip(one, other, strict=True):

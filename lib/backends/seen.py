@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
-from lib.backends.futures import API
+from lib.backends.futures import then
 
 UNSENT = {
     "close",
@@ -59,16 +58,7 @@ class Seen:
     def _over(self, sent: Any) -> Any:
         if asyncio.iscoroutine(sent):
             return self._waited(sent)
-        given: Future[Any] = Future()
-
-        def hand_over(done: Future[Any]) -> None:
-            try:
-                given.set_result(Seen(done.result(), self._look))
-            except BaseException as error:  # whoever waits must hear of it
-                given.set_exception(error)
-
-        sent.future().add_done_callback(hand_over)
-        return API(given)
+        return then(sent, lambda client: Seen(client, self._look))
 
     async def _waited(self, sent: Any) -> Seen:
         return Seen(await sent, self._look)
