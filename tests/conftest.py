@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from lib import graph
+from lib.files import read_jsonl
 from lib.graph import server
+from lib.questions.generate import generate
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data"
@@ -23,12 +26,43 @@ for name in ("NEO4J_URI", "NEO4J_USER", "NEO4J_PASSWORD", "NEO4J_DATABASE"):
     os.environ.pop(name, None)
 
 
+# The set that the tests of the generator look at, and that others take harmless queries from.
+SIZES = {"train": 88, "dev": 44, "held_out_instances": 88, "held_out_structures": 24, "demonstrations": 264}
+
+
+def know_java(data: Path) -> Path:
+    """A data folder that has what the tests' has: where the jars lie, and Java's archive of classes if there is one, whose
+    making takes longer than all else that a first server does."""
+    (data / "neo4j").mkdir(parents=True)
+    for known in (server.DATA / "neo4j" / "jars.json", server._archive(server.DATA)):
+        if known.is_file():
+            (data / "neo4j" / known.name).symlink_to(known)
+    return data
+
+
 @pytest.fixture(scope="session")
-def graph_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The graph's files: the twin at the default scale, which is also the study's."""
-    folder = tmp_path_factory.mktemp("twin") / "graph"
-    graph.build("twin", 0.015, 0, "", folder)
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """once(name, make): a folder that `make` fills, one for all workers; who comes later waits, and only reads it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        place = shared / name
+        with server._locked(place.with_suffix(".lock")):
+            if not place.is_dir():
+                half = place.with_suffix(".half")
+                shutil.rmtree(half, ignore_errors=True)
+                make(half)
+                half.rename(place)
+        return place
+
     return folder
+
+
+@pytest.fixture(scope="session")
+def graph_folder(once) -> Path:
+    """The graph's files: the twin at the default scale, which is also the study's."""
+    return once("twin", lambda folder: graph.build("twin", 0.015, 0, "", folder))
 
 
 @pytest.fixture(scope="session")
@@ -39,11 +73,15 @@ def uri(graph_folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def reads(uri: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Queries of the study's own generator, one or two of each structure."""
-    from benchmarks.query import harmless
+def small_set(uri: str, once) -> Path:
+    """The small set of questions about it, of SIZES."""
+    return once("questions", lambda folder: generate(uri, SIZES, 0, folder))
 
-    return harmless(uri, tmp_path_factory.mktemp("reads"), 88)
+
+@pytest.fixture(scope="session")
+def reads(small_set: Path) -> list[str]:
+    """Queries of the study's own generator, one or two of each structure."""
+    return [q["query"] for q in read_jsonl(small_set / "train.jsonl")]
 
 
 @pytest.fixture(scope="session")

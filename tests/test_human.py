@@ -60,7 +60,7 @@ def database(settings):
 
 
 @pytest.fixture(scope="module")
-def address(settings):
+def address(settings, uri):  # whose store comes first: with it comes Java's archive, which is made once
     with server.running(settings.graph_dir) as uri:
         yield uri
 

@@ -17,6 +17,7 @@ import yaml
 
 from lib import fingerprints
 from reports import fallback
+from tests.conftest import know_java
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
@@ -122,6 +123,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     parameters = (ROOT / "profiles" / "miniature.yaml").read_text()
     (folder / "params.yaml").write_text(parameters.replace('questions: ""', "questions: mine.jsonl"))
     (folder / "mine.jsonl").write_text("".join(json.dumps(one) + "\n" for one in MINE))
+    know_java(folder / "data")  # a fresh checkout's first server is every test session's first
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "start"]):
         subprocess.run([*git, *command], cwd=folder, check=True)
     return folder

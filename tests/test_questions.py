@@ -7,7 +7,6 @@ import json
 import random
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -25,28 +24,21 @@ from lib.questions.pools import Pools
 from lib.questions.signature import hops, signature
 from lib.questions.structures import BY_ID, KINDS, SLOT, STRUCTURES, Structure
 from lib.questions.verify import Rejected, Verifier
+from tests.conftest import SIZES
 
-SETTINGS = {"train": 88, "dev": 44, "held_out_instances": 88, "held_out_structures": 24, "demonstrations": 264}
 EVALUATION = SPLITS[1:]
 TRAINED = [s for s in STRUCTURES if not s.held_out]
 FIELDS = {"id", "question", "hint", "query", "rows", "ordered", "structure", "hops", "split", "source", "difficulty"}
 
 
 @pytest.fixture(scope="module")
-def made(uri, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("questions")
-    generate(uri, SETTINGS, 0, out)
-    return out
+def files(small_set) -> dict[str, list[dict]]:
+    return {name: read_jsonl(small_set / f"{name}.jsonl") for name in (*SPLITS, "demonstrations")}
 
 
 @pytest.fixture(scope="module")
-def files(made) -> dict[str, list[dict]]:
-    return {name: read_jsonl(made / f"{name}.jsonl") for name in (*SPLITS, "demonstrations")}
-
-
-@pytest.fixture(scope="module")
-def summary(made) -> dict:
-    return json.loads((made / "summary.json").read_text())
+def summary(small_set) -> dict:
+    return json.loads((small_set / "summary.json").read_text())
 
 
 def values(question: dict) -> dict[str, object]:
@@ -93,13 +85,13 @@ def test_ids_name_things_in_a_minority_of_structures():
 
 def test_files_hold_what_was_asked_for_in_the_final_format(files, summary):
     for split in SPLITS:
-        assert len(files[split]) == SETTINGS[split] == summary["counts"][split]
+        assert len(files[split]) == SIZES[split] == summary["counts"][split]
         for i, q in enumerate(files[split], 1):
             assert set(q) == FIELDS
             assert q["id"] == f"{split}-{i:04d}" and q["split"] == split
             assert q["hops"] == q["difficulty"]["hops"] == hops(q["query"])
             assert "{" not in q["question"]
-    assert len(files["demonstrations"]) == SETTINGS["demonstrations"]
+    assert len(files["demonstrations"]) == SIZES["demonstrations"]
 
 
 def test_every_structure_is_filled_by_the_default_twin(files, summary):
@@ -132,7 +124,7 @@ def test_values_wordings_queries_and_texts_are_disjoint_between_the_splits(files
         assert sum(map(len, pools)) == len(set().union(*pools)), kind
     for key in ("query", "question"):
         everything = [{q[key] for q in files[split]} for split in SPLITS]
-        assert sum(map(len, everything)) == len(set().union(*everything)) == sum(SETTINGS[s] for s in SPLITS)
+        assert sum(map(len, everything)) == len(set().union(*everything)) == sum(SIZES[s] for s in SPLITS)
         taught = {d[key] for d in files["demonstrations"]}
         assert not taught & {q[key] for split in EVALUATION for q in files[split]}
 
@@ -187,9 +179,9 @@ def test_the_summary_adds_up(files, summary):
     assert summary["share naming ids"] <= 0.16
 
 
-def test_the_same_seed_gives_the_same_bytes(uri, made, tmp_path):
-    generate(uri, SETTINGS, 0, tmp_path)
-    for path in sorted(made.iterdir()):
+def test_the_same_seed_gives_the_same_bytes(uri, small_set, tmp_path):
+    generate(uri, SIZES, 0, tmp_path)
+    for path in sorted(small_set.iterdir()):
         assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
 
 
@@ -297,14 +289,14 @@ def test_what_a_graph_lacks_drops_its_structures_and_says_so(uri, tmp_path, monk
     monkeypatch.setattr(
         generator, "STRUCTURES", (absent, trivial, few, BY_ID["user_reputation"], BY_ID["tag_average_score"])
     )
-    summary = generate(uri, SETTINGS, 0, tmp_path)
+    summary = generate(uri, SIZES, 0, tmp_path)
     assert summary["dropped structures"] == {
         "absent": "no question for train in this graph",
         "trivial": "the same answer for every value",
     }
     assert "train" in summary["structures"]["few"]["exhausted"]
     counts = summary["counts"]
-    assert counts["train"] == SETTINGS["train"] and 0 < counts["held_out_structures"] < SETTINGS["held_out_structures"]
+    assert counts["train"] == SIZES["train"] and 0 < counts["held_out_structures"] < SIZES["held_out_structures"]
     monkeypatch.setattr(generator, "STRUCTURES", (absent,))
     with pytest.raises(ValueError, match="fills no structure"):
-        generate(uri, SETTINGS, 0, tmp_path)
+        generate(uri, SIZES, 0, tmp_path)

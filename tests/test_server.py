@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +15,7 @@ import requests
 
 from lib import graph
 from lib.graph import jars, load, server
-from tests.conftest import ROOT
+from tests.conftest import ROOT, know_java
 
 SERVE = [sys.executable, "-m", "lib.graph.server"]
 
@@ -56,15 +55,7 @@ def served(*arguments):
 @pytest.fixture
 def scratch(tmp_path, uri):
     """A data folder of its own that knows the jars and Java's archive already."""
-    home = tmp_path / "data" / "neo4j"
-    home.mkdir(parents=True)
-    shutil.copy(server.DATA / "neo4j" / "jars.json", home)
-    archive = server._archive(server.DATA)
-    if archive.is_file():
-        os.link(archive, home / archive.name) if archive.stat().st_dev == home.stat().st_dev else shutil.copy(
-            archive, home
-        )
-    return home.parent
+    return know_java(tmp_path / "data")
 
 
 def test_two_side_by_side_and_no_orphan_after_kill_9(uri, graph_folder):
