@@ -38,20 +38,10 @@ def batch(template: str, names: list[str]) -> list[dict]:
     return [{k: {"value": values[k][i % len(values[k])], "kind": k} for k in used} for i in range(BATCH)]
 
 
-async def both(uri: str, names: list[str]) -> list[tuple]:
-    """Each template with what it was judged together, and by itself; the second name is one that several share."""
-    trusted, reader = Trusted(uri), Reader(uri)
-    one, other = Together(trusted, frozenset(names[1:2])), Verifier(reader, frozenset(names[1:2]))
-    try:
-        structures = [Structure(f"s{i}", t, (), ordered=t.endswith("DESC")) for i, t in enumerate(TEMPLATES)]
-        values = [batch(t, names) for t in TEMPLATES]
-        return [
-            (s.query, await one.judged(s, some), await other.judged(s, some))
-            for s, some in zip(structures, values, strict=True)
-        ]
-    finally:
-        await trusted.close()
-        await reader.close()
+async def judged(judge: Together | Verifier, names: list[str]) -> list[list]:
+    """What it makes of a batch of values for each template."""
+    structures = [Structure(f"s{i}", t, (), ordered=t.endswith("DESC")) for i, t in enumerate(TEMPLATES)]
+    return [await judge.judged(s, batch(s.query, names)) for s in structures]
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +58,22 @@ def names(uri) -> list[str]:
     return asyncio.run(run())
 
 
+@pytest.fixture(scope="module")
+def alone(uri, names) -> list[list]:
+    """What each value is judged to be by itself; the second name is one that several share."""
+
+    async def run() -> list[list]:
+        reader = Reader(uri)
+        try:
+            return await judged(Verifier(reader, frozenset(names[1:2])), names)
+        finally:
+            await reader.close()
+
+    return asyncio.run(run())
+
+
 @pytest.mark.parametrize("whole", [True, False])
-def test_values_judged_together_are_judged_as_each_by_itself(uri, names, monkeypatch, whole):
+def test_values_judged_together_are_judged_as_each_by_itself(uri, names, alone, monkeypatch, whole):
     """Also where no batch comes back in time, and each value has to show whether it is to blame."""
     if not whole:
 
@@ -77,8 +81,16 @@ def test_values_judged_together_are_judged_as_each_by_itself(uri, names, monkeyp
             raise TimedOut("too slow together")
 
         monkeypatch.setattr(Together, "_ask", late)
+
+    async def run() -> list[list]:
+        trusted = Trusted(uri)
+        try:
+            return await judged(Together(trusted, frozenset(names[1:2])), names)
+        finally:
+            await trusted.close()
+
     kept: Counter[str] = Counter()
-    for query, one, other in asyncio.run(both(uri, names)):
+    for query, one, other in zip(TEMPLATES, asyncio.run(run()), alone, strict=True):
         for a, b in zip(one, other, strict=True):
             of_nothing = "/ count" in query and isinstance(b, Rejected)  # NULL together, an error by itself
             assert isinstance(a, Rejected) if of_nothing else a == b, query
