@@ -60,9 +60,9 @@ def database(settings):
 
 
 @pytest.fixture(scope="module")
-def address(settings, uri):  # whose store comes first: with it comes Java's archive, which is made once
-    with server.running(settings.graph_dir) as uri:
-        yield uri
+def address(settings, uri):  # the twin's store comes first: with it comes Java's archive, which is made once
+    with server.running(settings.graph_dir) as own:
+        yield own
 
 
 @pytest.fixture(scope="module")
@@ -161,10 +161,7 @@ def test_lines_have_a_generated_question_s_fields(made):
     assert [name for name, line in lines.items() if line["ordered"]] == ["bird-658", "bird-694"]
 
 
-def test_the_same_bytes_twice(asked, made, settings, database, address, tmp_path):
-    human.make(asked, address, database, tmp_path)
-    for name in (human_set.FILE, human_set.SUMMARY):
-        assert (tmp_path / name).read_bytes() == (settings.human_dir / name).read_bytes()
+def test_the_planted_twin_has_the_same_bytes_twice(asked, database, tmp_path):
     assert planted.write(asked, tmp_path / "again.sqlite").read_bytes() == database.read_bytes()
 
 
@@ -669,9 +666,10 @@ def parameters(settings, tmp_path):
 
 
 def test_the_command(parameters, made, settings, address, tmp_path, monkeypatch, capsys):
-    """A person's own questions take the way of BIRD's, in place of them."""
+    """A person's own questions take the way of BIRD's, in place of them; and BIRD's give the same bytes twice."""
     monkeypatch.setenv("NEO4J_URI", address)  # the server that runs already holds this graph
-    before = (settings.human_dir / human_set.FILE).read_bytes()
+    files = [settings.human_dir / name for name in (human_set.FILE, human_set.SUMMARY)]
+    before = [file.read_bytes() for file in files]
     write_jsonl(tmp_path / "own.jsonl", [*OWN[:2], OWN[3]])
     human.main(parameters(tmp_path / "own.jsonl"))
     said = capsys.readouterr().out
@@ -681,7 +679,7 @@ def test_the_command(parameters, made, settings, address, tmp_path, monkeypatch,
     )
     assert [line["id"] for line in evaluate.questions(settings, "human")] == ["own-0001", "own-0002", "own-0003"]
     human.main(parameters(BIRD))
-    assert (settings.human_dir / human_set.FILE).read_bytes() == before
+    assert [file.read_bytes() for file in files] == before
 
 
 def test_the_command_names_what_it_lacks(parameters, settings, tmp_path):
