@@ -18,7 +18,7 @@ from lib.questions.signature import hops, signature
 from lib.questions.structures import SLOT
 from tests.conftest import DATA
 
-SETTINGS = {"train": 60, "dev": 30, "held_out_instances": 60, "held_out_structures": 16, "demonstrations": 120}
+SETTINGS = {"train": 60, "dev": 12, "held_out_instances": 24, "held_out_structures": 16, "demonstrations": 120}
 
 
 @pytest.fixture(scope="module")
