@@ -136,8 +136,8 @@ def empty(bare):
     yield bare
     with neo4j.GraphDatabase.driver(bare) as driver, driver.session() as session:
         session.run("MATCH (n) CALL (n) { DETACH DELETE n } IN TRANSACTIONS").consume()
-        for kind in ("CONSTRAINT", "INDEX"):  # a constraint's index goes with it
-            for name in session.run(f"SHOW {kind}S YIELD name, type WHERE type <> 'LOOKUP' RETURN name").value():
+        for kind, kinds in (("CONSTRAINT", "CONSTRAINTS"), ("INDEX", "INDEXES")):  # a constraint's index goes with it
+            for name in session.run(f"SHOW {kinds} YIELD name, type WHERE type <> 'LOOKUP' RETURN name").value():
                 session.run(f"DROP {kind} `{name}`").consume()
 
 
