@@ -84,11 +84,13 @@ def countable(settings: Settings) -> Settings:
 
 def _thinned(settings: Settings) -> Settings:
     """The same steps with the fewest questions and rollouts that they can be taken with."""
-    asked = replace(settings.questions, dev=1, held_out_instances=1, held_out_structures=1)
+    asked, faults = settings.questions, replace(settings.train.faults, least_rollouts=2)
     return replace(
         settings,
-        questions=replace(asked, train=settings.train.updates, training=None),
-        train=replace(settings.train, groups=1, rollouts=2, dev_samples=1),
+        questions=replace(
+            asked, dev=1, held_out_instances=1, held_out_structures=1, train=settings.train.updates, training=None
+        ),
+        train=replace(settings.train, groups=1, rollouts=2, dev_samples=1, faults=faults),
         evaluate=replace(settings.evaluate, samples=1),
     )
 

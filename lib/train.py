@@ -40,11 +40,13 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
     """
     out = settings.train_dir(seed)
     work = settings.data / "work" / settings.run / f"train-seed-{seed}"
+    finished = (out / "updates.jsonl").exists()  # the last file that a run writes
+    if not finished:
+        trialled.must_have(settings)
     _keep_to_plan(out / "plan.sha256", plan.digest(settings))
     if not (out / "episodes.jsonl").exists():
         shutil.rmtree(work, ignore_errors=True)  # whoever removed a run's folder wants no state of it either
-    if not (out / "updates.jsonl").exists():  # the last file that a run writes
-        trialled.must_have(settings)
+    if not finished:
         with (
             server.running(settings.graph_dir, settings.data) as uri,
             serving(settings, work, seed),

@@ -45,10 +45,10 @@ def settings(tmp_path_factory: pytest.TempPathFactory, graph_folder: Path) -> Se
 
 
 @pytest.fixture
-def bill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def bill(tmp_path: Path) -> Any:
     """`tinker.ServiceClient` is a service that asks money, as far as the study can tell the usual one."""
-    asked = Bill()
-    with local.serving(tmp_path / "tinker", seed=1, training="lora", grad_clip_norm=0.0) as client:
+    asked, serving = Bill(), local.serving(tmp_path / "tinker", seed=1, training="lora", grad_clip_norm=0.0)
+    with serving as client, pytest.MonkeyPatch.context() as monkeypatch:  # undone before the service ends
         monkeypatch.setattr(tinker, "ServiceClient", lambda **_: Service(asked, client))
         monkeypatch.setattr(prices, "find", lambda *_: PRICE)
         yield asked
