@@ -111,8 +111,8 @@ class Service:
 
 
 @pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    with local.serving(tmp_path / "remote", seed=0) as client:
+def service(tmp_path: Path) -> Iterator[Service]:
+    with local.serving(tmp_path / "remote", seed=0) as client, pytest.MonkeyPatch.context() as monkeypatch:
         hosted = Service(client)
         monkeypatch.setattr(tinker, "ServiceClient", lambda **_: hosted)
         yield hosted
