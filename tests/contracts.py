@@ -101,8 +101,9 @@ def record(folder: Path) -> Run:
         path = asyncio.run(_control(model))
         with environment("FIREWORKS_API_KEY", "a key"):
             fireworks.promote(path, "graph-study")
-            session = Checkpoint.parse(path, "sampler_weights").session_name
-            fireworks.Host("").delete(Thing("session", "session", "", "fireworks", "", session))
+            account_of, _, promoted = Checkpoint.parse(path, "sampler_weights").session_name.rpartition("/")
+            other = min(set(account.sessions_of.values()) - {promoted})
+            fireworks.Host("").delete(Thing("session", "session", "", "fireworks", "", f"{account_of}/{other}"))
     return Run(sorted(seen, key=_order), account, folder / "rl", model)
 
 
