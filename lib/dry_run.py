@@ -22,12 +22,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lib import evaluate, forecast, loop, train
+from lib import evaluate, examples, forecast, loop, train
 from lib.backends import prices
 from lib.cold_start import system_prompt
 from lib.episodes import read
 from lib.files import write_json, write_jsonl
 from lib.forecast import ForecastError
+from lib.mistakes import EXAMPLES
 from lib.rehearsal import Call, ends_at_once, rehearsed, small_model
 from lib.settings import HUMAN, SETS, Human, Named, Settings, SettingsError, load, profiles
 
@@ -63,6 +64,9 @@ def rehearse(settings: Settings, whole: bool = False) -> list[Step]:
             work = Path(folder) / "work" / f"evaluate-{arm}"
             asks = evaluate._evaluate(small, arm, NOWHERE, work)
             steps.append(_step(small, f"evaluate, {arm}", counts[f"evaluate, {arm}"], asks, work))
+        work, shown = Path(folder) / "work" / "examples", evaluate.questions(small, SETS[0])[: len(EXAMPLES)]
+        asks = examples._record(small, shown, NOWHERE, work, [])
+        steps.append(_step(small, "worked examples", counts["worked examples"], asks, work))
     return steps
 
 

@@ -29,6 +29,7 @@ from lib.backends import prices
 from lib.backends.meter import MONTH
 from lib.backends.prices import Price
 from lib.episodes import Episode, read
+from lib.mistakes import EXAMPLES
 from lib.settings import HUMAN, ROOT, SETS, Settings, SettingsError, load
 from lib.updates import KEPT_FOR
 
@@ -112,7 +113,9 @@ def stages(settings: Settings) -> list[Stage]:
         found.append(Stage(f"dev curve, seed {seed}", looks * dev))
     for arm in settings.arms:
         found.append(Stage(f"evaluate, {arm}", tests * (settings.evaluate.samples + 1), months=2.0 * (arm != "base")))
-    return found
+    arms = len(settings.arms)
+    shown = len(EXAMPLES) * settings.evaluate.samples * arms  # fewer where two rules choose one question
+    return [*found, Stage("worked examples", shown, months=2.0 * (arms - 1))]
 
 
 def _people(settings: Settings) -> int:

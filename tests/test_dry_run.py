@@ -37,6 +37,7 @@ def test_every_profile_passes(name: str) -> None:
         "pilot on dev",
         *(f"train, seed {seed}" for seed in t.seeds),
         *(f"evaluate, {arm}" for arm in settings.arms),
+        "worked examples",
     ]
     for seed in t.seeds:
         calls = steps[f"train, seed {seed}"].calls

@@ -20,6 +20,7 @@ from lib.backends import prices
 from lib.episodes import Episode, Writer, read
 from lib.files import read_jsonl, write_json
 from lib.forecast import costs, pilot, stages
+from lib.mistakes import EXAMPLES
 from lib.settings import ROOT, load
 
 PRICE = prices.find("tinker", "Qwen/Qwen3.8-27B")
@@ -97,6 +98,7 @@ def test_every_rollout_that_a_run_makes_is_counted() -> None:
         **{f"train, seed {seed}": 20 * t.groups * t.rollouts for seed in (3, 4)},
         **{f"dev curve, seed {seed}": 4 * dev for seed in (3, 4)},  # after 0, 7, 14 and all updates
         **{f"evaluate, {arm}": tests for arm in ("base", "control", "trained-3", "trained-4")},
+        "worked examples": len(EXAMPLES) * run.evaluate.samples * 4,
     }
 
 
@@ -109,6 +111,7 @@ def test_the_default_runs_rollouts_are_those_forecast() -> None:
     assert planned["train, seed 0"] == len(read(TINY / "train" / "seed-0" / "episodes.jsonl"))
     assert planned["dev curve, seed 0"] == len(read(TINY / "train" / "seed-0" / "dev.jsonl"))
     assert planned["evaluate, control"] == len(read(TINY / "evaluate" / "control.jsonl"))
+    assert planned["worked examples"] >= len(read(TINY / "examples.jsonl")) > 0
 
 
 @needs_the_run
