@@ -85,7 +85,8 @@ def _of_this_machine(settings: Settings, root: Path, path: str, out: Path) -> di
         trained.save_pretrained(out / "adapter")
         (out / "adapter" / "README.md").unlink(missing_ok=True)  # PEFT's own card, which says nothing
         check_names(out / "adapter", out)
-    text = (settings.run_dir / "system_prompt.txt").read_text()
+    asked = [question["question"] for question in evaluate.questions(settings, SETS[0])]
+    text = " ".join(asked)  # the system prompt may be a single token
     tokens = evaluate.renderer_for(settings).tokenizer.encode(text, add_special_tokens=False)[:TEXT]
     again = load_base(str(out)).model
     apart = float((_logprobs(trained, tokens) - _logprobs(again, tokens)).abs().max())

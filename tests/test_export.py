@@ -19,8 +19,8 @@ from lib.backends import local
 from lib.backends.meter import ALLOWED, SpendRefused
 from lib.backends.models import load_base
 from lib.export import ExportError
-from lib.files import write_json, write_text
-from lib.settings import Local, Named, Settings, load
+from lib.files import write_json, write_jsonl, write_text
+from lib.settings import SETS, Local, Named, Settings, load
 
 ROOT = Path(__file__).resolve().parents[1]
 ANSWER = types.SamplingParams(max_tokens=12, temperature=0.0, stop=[END])
@@ -53,7 +53,7 @@ def trained(folder: Path, training: Any, dtype: Any = "float32") -> Settings:
                  "sampler": client.save_weights_for_sampler("final").result().path}  # fmt: skip
     write_json(out / "checkpoint.json", paths)
     write_text(out / "plan.sha256", "a" * 64 + "\n")
-    write_text(settings.run_dir / "system_prompt.txt", " ".join(f"w{i}" for i in range(6, 80)))
+    write_jsonl(settings.questions_dir / f"{SETS[0]}.jsonl", [{"question": f"w{i} w{i + 1}"} for i in range(6, 80, 2)])
     return dataclasses.replace(settings, train=train)
 
 
