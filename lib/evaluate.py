@@ -73,7 +73,7 @@ async def together() -> AsyncIterator[asyncio.TaskGroup]:
     try:
         async with asyncio.TaskGroup() as tasks:
             yield tasks
-    except* Exception as group:
+    except ExceptionGroup as group:
         raise group.exceptions[0] from None
 
 
