@@ -27,7 +27,6 @@ import torch
 from tinker import types
 from tinker_cookbook import model_info
 from tinker_cookbook.exceptions import TinkerCookbookError
-from tinker_cookbook.renderers import get_renderer
 
 from lib import forecast
 from lib.agent import Question
@@ -36,7 +35,7 @@ from lib.backends.checkpoints import NAME
 from lib.backends.meter import ALLOWED, SpendRefused, allowed_spend
 from lib.backends.prices import PriceError
 from lib.backends.tokenizer import lock_tokenizer
-from lib.evaluate import questions, unanswerable
+from lib.evaluate import questions, renderer_for, unanswerable
 from lib.findings import LOOK, OK, REFUSED, Finding, described, passed
 from lib.parity import prompts
 from lib.settings import ROOT, SETS, Model, Named, Settings, SettingsError, found, load, profiles
@@ -210,7 +209,7 @@ def _prompt(settings: Settings) -> Finding:
     """Every question's prompt must leave room for an answer of agent.max_tokens."""
     agent = settings.agent
     try:
-        renderer = get_renderer(agent.renderer, lock_tokenizer(_tokenizer_of(settings)))
+        renderer = renderer_for(settings, Path(_tokenizer_of(settings)))
         asked: list[Question] = [q for name in (settings.practised, "dev", *SETS) for q in questions(settings, name)]
         world = prompts(settings, renderer)
         system = renderer.build_generation_prompt(world.prompt(asked[0])).length

@@ -36,7 +36,7 @@ from lib.backends.serving import BackendMissing, copy_checkpoints, serving
 from lib.episodes import Episode, read
 from lib.evaluate import Scripted, arm_client, questions, rollouts, world_for
 from lib.files import read_jsonl, write_json
-from lib.findings import OK, REFUSED, Finding, passed
+from lib.findings import OK, REFUSED, Finding, described, passed
 from lib.graph import server
 from lib.graph.world import DONE, asks
 from lib.reward import score
@@ -217,7 +217,7 @@ def in_words(found: dict[str, Any]) -> str:
     """What a person reads of a trial."""
     mean, low, high = found["time"]["whole_hours"]
     lines = [
-        *[f"  {one['outcome']:<14} {one['check']}: {one['said']}" for one in found["findings"]],
+        described(Finding(**one) for one in found["findings"]),
         f"two updates took {found['time']['trial_seconds']:.0f} s; the whole run would take about {mean:.1f} hours "
         f"[{low:.1f}, {high:.1f}]",
     ]

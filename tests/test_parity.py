@@ -160,9 +160,10 @@ def test_other_greedy_answers_are_noticed_where_scores_agree(run: Run, monkeypat
 
 @pytest.mark.parametrize("fault", [Other, Silent])
 def test_a_sampler_that_is_not_the_trainer_is_caught(run: Run, fault: type) -> None:
-    sound = parity.second_route(run.served, run.trainer, run.texts)
+    after = parity.by_trainer(run.trainer, run.texts)
+    sound = parity.second_route(parity.by_sampler(run.served, run.texts), after)
     assert sound.outcome == OK and sum(sound.figures["histogram"]) == sound.figures["tokens"]
-    found = parity.second_route(fault(run.served), run.trainer, run.texts)
+    found = parity.second_route(parity.by_sampler(fault(run.served), run.texts), after)
     assert found.outcome == REFUSED and "not what the trainer holds" in found.said
 
 
