@@ -83,6 +83,7 @@ lock: | $(UV) ## pin what pyproject.toml asks for
 	@$(LOCK) --extra dev --extra fireworks pyproject.toml --output-file requirements-fireworks.lock
 
 clean: ## remove everything that `make study` made but the environment; data/raw stays
+	@for run in data/runs/*/spend/remote.jsonl; do [ ! -e "$$run" ] || { echo "$$run notes what a run made at a service, and the ledger beside it what was spent: see python -m lib.watchdog, copy that folder away, and remove it first" >&2; exit 1; }; done
 	rm -rf data/graph data/questions data/human data/structures data/notebooks data/runs data/work data/timings data/neo4j reports/_site .dvc/cache .dvc/tmp
 
 .venv/ready: requirements.lock

@@ -201,8 +201,11 @@ async def dev_counts(settings: Settings, uri: str) -> list[dict[str, int]]:
     """How many of the dev questions the base model had strictly right in `right` of `samples` draws at the set temperature;
     a pilot, by which the plan says what the test can see. To be called while a backend is served."""
     kept: list[Episode] = []
-    base = await tinker.ServiceClient().create_sampling_client_async(base_model=settings.base_model)
-    client = Patient(base, settings.train.faults)
+    faults = settings.train.faults
+    base = await patiently(
+        lambda _: tinker.ServiceClient().create_sampling_client_async(base_model=settings.base_model), faults
+    )
+    client = Patient(base, faults)
     async with world_for(settings, uri, settings.agent.query_timeout) as (world, renderer):
         policy = sampler(client, settings)
         await rollouts(

@@ -14,9 +14,13 @@ import shutil
 import sys
 from pathlib import Path
 
+import tinker
+
 from lib import loop
 from lib.agent import EnvironmentFault, Question
-from lib.backends.serving import serving
+from lib.backends.ledger import LimitReached
+from lib.backends.meter import SpendRefused
+from lib.backends.serving import BackendMissing, serving
 from lib.episodes import Episode, Writer
 from lib.evaluate import arm_client, label_of, questions, rollouts, sampler, world_for
 from lib.faults import Patient
@@ -93,7 +97,10 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     try:
         print(record(load(given.params, given.data)))
-    except (ExamplesError, SettingsError, server.ServerError, EnvironmentFault, OSError, ValueError) as e:
+    except (
+        ExamplesError, SettingsError, BackendMissing, SpendRefused, LimitReached, server.ServerError, EnvironmentFault,
+        tinker.TinkerError, OSError, ValueError,
+    ) as e:  # fmt: skip
         sys.exit(f"examples: {e}")
 
 

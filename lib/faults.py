@@ -10,6 +10,8 @@ import asyncio
 import hashlib
 import json
 import math
+import os
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +31,18 @@ Result = TypeVar("Result")
 
 # What the caller has to mend: a request that no service would answer (400, 413, 422), and a bill (402).
 OWN = (400, 402, 413, 422)
+
+
+SECRET = re.compile("KEY|TOKEN|SECRET|PASSWORD")  # in the names of the environment's variables
+LONG_ENOUGH = 8  # characters; a shorter value may be part of any text
+
+
+def without_secrets(text: str) -> str:
+    """A service's words, which are kept with an episode and may be published, but for keys that it repeats."""
+    for name, value in os.environ.items():
+        if SECRET.search(name) and len(value) >= LONG_ENOUGH:
+            text = text.replace(value, f"[{name}]")
+    return text
 
 
 class HalfAnswer(RuntimeError):
@@ -62,7 +76,7 @@ async def patiently(call: Callable[[int], Awaitable[Result]], faults: Faults) ->
                 raise
             if tried + 1 == faults.tries:
                 times = "once" if faults.tries == 1 else f"{faults.tries} times"
-                said = str(error) or f"within {faults.answer_within:g} s"
+                said = without_secrets(str(error)) or f"within {faults.answer_within:g} s"
                 raise EnvironmentFault(f"{type(error).__name__}: {said} (asked {times})") from error
         await asyncio.sleep(faults.wait * 2**tried)
     raise AssertionError("unreachable: tries is at least 1")

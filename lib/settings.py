@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PARAMS, PROFILES = ROOT / "params.yaml", ROOT / "profiles"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 ADDRESS = re.compile(r"https?://[^\s@?#]+")
+VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 PATHS = {"bird": "the SQLite file", "stackexchange": "the folder of XML files"}  # what graph.path is, by source
 
 
@@ -545,6 +546,11 @@ def _check_endpoints(endpoints: tuple[Endpoint, ...]) -> None:
         if not endpoint.here and not endpoint.url.startswith("https://"):
             raise SettingsError(
                 f"{where}.url = {endpoint.url!r} is not this machine, and would send all in clear: use https"
+            )
+        if endpoint.key and not VARIABLE.fullmatch(endpoint.key):
+            raise SettingsError(
+                f"{where}.key must name a variable of the environment, in capitals; never write the key itself: dvc.lock would "
+                "keep it"
             )
         if not endpoint.model:
             raise SettingsError(f"{where}.model = '' must be the model's name at the endpoint")

@@ -20,7 +20,7 @@ from lib.backends.gauge import measured
 from lib.backends.serving import copy_checkpoints, serving
 from lib.episodes import Episode, Writer, read
 from lib.evaluate import questions, rollouts, sampler, world_for
-from lib.faults import Answers, Patient
+from lib.faults import Answers, Patient, patiently
 from lib.files import read_jsonl, write_bytes, write_json, write_jsonl, write_text
 from lib.graph import server
 from lib.settings import Settings
@@ -76,10 +76,12 @@ async def practise(settings: Settings, seed: int, uri: str, work: Path, out: Pat
             kept = await updates.run(settings, work, practice, curve)
             practice.close()
             assert kept.state is not None and kept.sampler is not None
-            last = settings.train.updates
-            client = await tinker.ServiceClient().create_sampling_client_async(model_path=kept.sampler)
+            last, faults = settings.train.updates, settings.train.faults
+            client = await patiently(
+                lambda _: tinker.ServiceClient().create_sampling_client_async(model_path=kept.sampler), faults
+            )
             with Answers(updates.answers(work, last)) as answers:
-                await curve(Patient(client, settings.train.faults, answers), last)
+                await curve(Patient(client, faults, answers), last)
             practised.finish()
             dev.finish()
     _keep_checkpoint(settings, work, kept.state, kept.sampler, out)

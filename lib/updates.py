@@ -232,7 +232,7 @@ class Policy:
     @classmethod
     async def open(cls, settings: Settings, work: Path) -> Policy:
         policy = cls(settings, work)
-        await policy._open()
+        await patiently(lambda _: policy._open(), settings.train.faults)
         return policy
 
     async def _open(self) -> None:
@@ -266,6 +266,8 @@ class Policy:
                 await self._open()
             figures: dict[str, Any] = {}
             logprobs = await train_step(data, self.client, t.learning_rate, 1, t.loss, metrics=figures)
+            if (scored := [len(one) for one in logprobs]) != (sent := [datum.model_input.length for datum in data]):
+                raise HalfAnswer(f"so many tokens trained: {sent}, log-probabilities of the trainer: {scored}")
             if not all(one.isfinite().all() for one in logprobs):
                 raise HalfAnswer("the trainer's log-probabilities are no numbers")
             return figures | compute_kl_sample_train(data, logprobs)
@@ -321,7 +323,8 @@ class Policy:
         left = []
         for path in self.kept.replaced:
             try:
-                await self.service.create_rest_client().delete_checkpoint_from_tinker_path_async(path)
+                async with asyncio.timeout(self.settings.train.faults.answer_within):
+                    await self.service.create_rest_client().delete_checkpoint_from_tinker_path_async(path)
             except tinker.NotFoundError:
                 continue
             except Exception as error:

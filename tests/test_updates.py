@@ -231,6 +231,17 @@ def test_a_sampler_that_is_stuck_or_gives_half_is_a_fault() -> None:
         asyncio.run(faults.Patient(Stuck(), few).sample_async(num_samples=1))
 
 
+def test_a_key_that_a_service_repeats_is_in_no_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TINKER_API_KEY", "tml-0123456789")
+
+    async def refused(_: int) -> None:
+        raise ConnectionError("no such key: tml-0123456789, try again")
+
+    once = dataclasses.replace(settings_for("m", 1).train.faults, tries=1)
+    with pytest.raises(EnvironmentFault, match=r"no such key: \[TINKER_API_KEY\], try again \(asked once\)"):
+        asyncio.run(faults.patiently(refused, once))
+
+
 def no_numbers(answer: Any) -> Any:
     """A pass's answer with log-probabilities that are none."""
     for output in answer.loss_fn_outputs:
@@ -245,6 +256,7 @@ def no_numbers(answer: Any) -> Any:
         ("optim_step_async", "lost"),
         ("forward_backward_async", "stuck"),
         ("forward_backward_async", "no numbers"),
+        ("forward_backward_async", "half"),
     ],
 )
 def test_a_step_that_failed_is_made_again_from_the_state_before_it(
@@ -265,13 +277,43 @@ def test_a_step_that_failed_is_made_again_from_the_state_before_it(
         if how == "stuck":
             await asyncio.sleep(3600)
         changed: Future[Any] = Future()
-        changed.set_result(no_numbers(answer))
+        spoilt = (
+            no_numbers(answer)
+            if how == "no numbers"
+            else dataclasses.replace(answer, loss_fn_outputs=answer.loss_fn_outputs[1:])
+        )
+        changed.set_result(spoilt)
         return API(changed)
 
     monkeypatch.setattr(training_client.TrainingClient, when, failing)
     within = {"answer_within": 3.0} if how == "stuck" else {}
     kept = practise(settings_for(base, STEPS, **within), tmp_path)
     assert weights(tmp_path, kept) == undisturbed and times[when] == STEPS + 1
+
+
+def test_a_session_or_a_deletion_that_never_answers_is_given_up(
+    base: str, undisturbed: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session is opened again; what isn't deleted now is deleted with the next."""
+    times = Counter[str]()
+
+    def stuck_at_first(owner: Any, name: str) -> None:
+        usual = getattr(owner, name)
+
+        async def method(self: Any, *args: Any, **options: Any) -> Any:
+            times[name] += 1
+            if times[name] == 1:
+                await asyncio.sleep(3600)
+            return await usual(self, *args, **options)
+
+        monkeypatch.setattr(owner, name, method)
+
+    stuck_at_first(local.ServiceClient, "create_lora_training_client_async")
+    stuck_at_first(local.RestClient, "delete_checkpoint_from_tinker_path_async")
+    kept = practise(settings_for(base, STEPS, answer_within=3.0), tmp_path)
+    assert weights(tmp_path, kept) == undisturbed and not kept.replaced
+    assert times["create_lora_training_client_async"] == 2
+    assert {path.stem for path in (tmp_path / "tinker").rglob("*.safetensors")} == {"final"}
 
 
 def test_a_state_that_cant_be_saved_is_left_out_but_for_the_last(

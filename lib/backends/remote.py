@@ -10,6 +10,7 @@ name. Serverless training makes no deployment.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -113,7 +114,8 @@ def gone(run: Path, owner: str, wait: bool = False) -> bool:
     """Has the process ended that noted as `owner`? wait: until it has."""
     try:
         with lock_file(run, owner).open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # shared, so that two who ask at once don't take each other for the living process
+            fcntl.flock(file, fcntl.LOCK_SH if wait else fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return True
     except BlockingIOError:
@@ -122,11 +124,16 @@ def gone(run: Path, owner: str, wait: bool = False) -> bool:
 
 
 def append(run: Path, line: dict[str, Any]) -> None:
-    """Write a line to the disk, in one piece, after the end of whatever a kill has torn."""
+    """Write a line to the disk, in one piece, after the end of whatever a kill has torn.
+
+    Raises OSError where the disk takes only part of it, so that nothing is created whose note can't be read.
+    """
     with path(run).open("a+b", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         torn = size and os.pread(file.fileno(), 1, size - 1) != b"\n"
-        file.write(b"\n" * bool(torn) + json.dumps(line, sort_keys=True).encode() + b"\n")
+        content = b"\n" * bool(torn) + json.dumps(line, sort_keys=True).encode() + b"\n"
+        if file.write(content) != len(content):
+            raise OSError(errno.ENOSPC, "the disk takes no more: make room, and start the step again", str(path(run)))
         os.fsync(file.fileno())
 
 
@@ -138,7 +145,7 @@ def things(run: Path) -> list[Thing]:
         match line:
             case {"event": "opened", "owner": owner, "backend": backend, "base_url": url}:
                 owners[owner] = {"backend": backend, "base_url": url}
-            case {"event": "intended", "thing": name, "owner": owner, "kind": kind, "where": where}:
+            case {"event": "intended", "thing": name, "owner": owner, "kind": kind, "where": where} if owner in owners:
                 found[name] = Thing(name, kind, owner, where=where, **owners[owner])
             case {"event": "made", "thing": name, "where": where} if name in found:
                 found[name] = Thing(**{**vars(found[name]), "where": where})
