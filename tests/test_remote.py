@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import inspect
 import json
 import os
@@ -214,7 +215,29 @@ def test_a_kill_loses_no_intention_and_frees_the_lock(run: Path) -> None:
     said = 20 + len(process.stdout.read().splitlines())
     process.wait()
     assert remote.gone(run, owner) and remote.gone(run, owner, wait=True)
+    with remote.lock_file(run, owner).open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)  # another who asks
+        assert remote.gone(run, owner)
     assert said <= len(remote.things(run)) <= said + 1
+
+
+FILLS = """
+import resource, signal, sys
+from pathlib import Path
+from lib.backends import remote
+run = Path(sys.argv[1])
+remote.path(run).parent.mkdir(parents=True)
+remote.append(run, {"event": "opened"})
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (remote.path(run).stat().st_size + 5,) * 2)
+remote.append(run, {"event": "intended"})
+"""
+
+
+def test_what_a_full_disk_takes_only_part_of_is_not_created(run: Path) -> None:
+    """The limit on a file's size does what a full disk does."""
+    said = subprocess.run([sys.executable, "-c", FILLS, str(run)], cwd=ROOT, capture_output=True, text=True)
+    assert said.returncode and "make room, and start the step again" in said.stderr
 
 
 @given(cut=st.integers(0, 400))
