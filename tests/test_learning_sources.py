@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from pathlib import Path
@@ -245,7 +246,7 @@ def test_levels_are_quantiles() -> None:
     assert [list(easy_first.values()).count(level) for level in range(3)] == [4, 4, 4]
     assert all(q["hops"] >= 2 for q in questions if easy_first[q["id"]] == 0)
     lengths = [[len(q["query"]) for q in questions if short_first[q["id"]] == level] for level in range(4)]
-    assert all(max(a) <= min(b) for a, b in zip(lengths, lengths[1:], strict=False))
+    assert all(max(a) <= min(b) for a, b in itertools.pairwise(lengths))
 
 
 def test_a_hint_is_given_after_an_all_wrong_group_and_in_no_update_twice() -> None:
