@@ -98,7 +98,7 @@ class Objective:
         if not 0 <= self.most < 1:
             raise ValueError(f"most = {self.most:g}: a wrong answer must be worth less than a right one, and 0 or more")
         wrong = {"reward": FORM, "strict": 0.0}.get(self.credit, self.most)
-        if self.cap < 0 or (self.cap and self.cap >= 1 - wrong):
+        if self.cap < 0 or (self.cap and 1 - self.cap <= wrong):
             raise ValueError(
                 f"cap = {self.cap:g}: with credit {self.credit!r} a wrong answer is worth up to {wrong:g}, so a right one may "
                 f"lose less than {1 - wrong:g}"

@@ -88,19 +88,19 @@ def rates(
     alike: what questions of similar difficulty have in common, such as their structure. A few attempts at a question say
     little, so the rate of what is alike is drawn towards that of all questions, and a question's rate towards that of what
     is alike (beta-binomial; Gelman et al., Bayesian Data Analysis, section 5.3). How strongly is told by how much questions
-    differ (lib.tally.beta, without weights); where no difference shows, the prior is the uniform distribution. That strength
-    is too small rather than too large, since part of the difference lies between what is alike. A question that was never
-    asked is moved by what is alike.
+    differ (lib.tally.beta, without weights), and never less than by one attempt; where no difference shows, the prior is the
+    uniform distribution. A question that was never asked is moved by what is alike.
     """
     asked = [count for q in questions if (count := tries.total(q["id"], before)).samples]
     a, b = (tally.beta(*zip(*asked, strict=True)) if asked else None) or (1.0, 1.0)
+    strength, mean = max(1.0, a + b), a / (a + b)
     seen = np.array([tries.weighted(q["id"], before, half_life) for q in questions], float).reshape(-1, 2)
     kinds = [alike(q) for q in questions]
     sums: dict[Hashable, np.ndarray] = defaultdict(lambda: np.zeros(2))
     for kind, counts in zip(kinds, seen, strict=True):
         sums[kind] += counts
-    prior = np.array([(a + sums[kind][1]) / (a + b + sums[kind][0]) for kind in kinds])
-    right, wrong = (a + b) * prior + seen[:, 1], (a + b) * (1 - prior) + seen[:, 0] - seen[:, 1]
+    prior = np.array([(strength * mean + sums[kind][1]) / (strength + sums[kind][0]) for kind in kinds])
+    right, wrong = strength * prior + seen[:, 1], strength * (1 - prior) + seen[:, 0] - seen[:, 1]
     found = np.stack([right / (right + wrong), *(special.betaincinv(right, wrong, p) for p in _TAILS)], axis=1)
     return {q["id"]: Rate(*map(float, row)) for q, row in zip(questions, found, strict=True)}
 
