@@ -155,7 +155,7 @@ class Objective:
     def _advantages(self, group: TrajectoryGroup) -> torch.Tensor:
         worths = torch.tensor(self.worths(group) if self.shuffled is None else self._shuffled(group))
         advantages = worths - worths.mean()
-        if self.spread:
+        if self.spread and self.mixed(group):  # of a constant group it would enlarge what rounding left
             advantages = advantages / (worths.std(correction=0) + EPSILON)
         return advantages / self.constant
 
