@@ -239,6 +239,7 @@ def test_a_group_counts_its_calls_and_says_what_was_cut_off(uri: str) -> None:
 # ------------------------------------------------------------ the distance from the base
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-20, 0), st.floats(-20, 0)), min_size=1))
 def test_k3_is_never_below_nought(pairs: list[tuple[float, float]]) -> None:
     policy, reference = torch.tensor(pairs, dtype=torch.float64).T
