@@ -8,7 +8,9 @@ and the state before that step is deleted once the next is kept (`lib.updates.Po
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,12 +61,13 @@ class Watch:
         """All reasons to warn, in one text; None where there are none. Raises Stopped."""
         if self._figures is None:
             self._figures = list(Kept.read(self.work).figures)
-        update.figures |= measured(update, self.objective)
+        update.figures.update(measured(update, self.objective))
         self._figures.append({"update": update.number, **update.figures})
-        reasons = {limit: limit.rule(self._figures, limit.limit, limit.window) for limit in self.limits}
-        if stops := [reason for limit, reason in reasons.items() if reason and limit.action == "stop"]:
-            self._stop(update.number, "; ".join(stops))
-        return "; ".join(reason for reason in reasons.values() if reason) or None
+        found = [(limit, limit.rule(self._figures, limit.limit, limit.window)) for limit in self.limits]
+        reasons = "; ".join(reason for _, reason in found if reason)
+        if any(reason and limit.action == "stop" for limit, reason in found):
+            self._stop(update.number, reasons)
+        return reasons or None
 
     def _stop(self, number: int, reason: str) -> None:
         kept = Kept.read(self.work)
@@ -82,29 +85,32 @@ class Watch:
 def measured(update: Update, objective: Objective) -> Figures:
     """Figures of an update's rollouts, those of replaced groups and without signal included.
 
-    watch/entropy: minus the mean log-probability of sampled tokens, an estimate in nats a token. watch/tokens: sampled a
-    rollout. watch/same: share of rollouts that say, token for token, what another of their group says; 0 where none does, 1
-    where all of a group do. watch/strict, watch/worth: means over rollouts. watch/signal, watch/all_right, watch/none_right:
-    shares of groups. watch/agreement: correlation of worth and strict score; None where one of them never varies.
-    watch/penalties: mean size of what penalties are to the advantages, by that of the strict score; None where that is 0.
-    And what the objective says of itself.
+    watch/entropy: minus the mean log-probability of sampled tokens, an estimate in nats a token.
+    watch/tokens: sampled a rollout.
+    watch/same: share of rollouts that say, token for token, what a rollout of another question says.
+    watch/strict, watch/worth: means over rollouts.
+    watch/signal, watch/all_right, watch/none_right: shares of groups.
+    watch/agreement: correlation of worth and strict score; None where one of them never varies.
+    watch/penalties: size of what penalties are to the advantages, by that of the strict score; None where that is 0.
+    watch/k3: of an objective with a base.
     """
     groups = [one.rollouts for one in update.rolled if one.rollouts.trajectories_G]
     rollouts = [rollout for group in groups for rollout in group.trajectories_G]
     logprobs = [p for rollout in rollouts for turn in rollout.transitions for p in turn.ac.logprobs]
     strict = [[m["strict"] for m in group.metrics_G] for group in groups]
     worths = [objective.worths(group) for group in groups]
+    all_strict, all_worths = (list(itertools.chain.from_iterable(found)) for found in (strict, worths))
     correctness, penalties = _centred(strict), _centred([objective.penalties(group) for group in groups])
     return {
         "watch/entropy": -math.fsum(logprobs) / max(1, len(logprobs)),
         "watch/tokens": len(logprobs) / max(1, len(rollouts)),
         "watch/same": _same(groups),
-        "watch/strict": _mean(sum(strict, [])),
-        "watch/worth": _mean(sum(worths, [])),
+        "watch/strict": _mean(all_strict),
+        "watch/worth": _mean(all_worths),
         "watch/signal": _mean([float(objective.mixed(group)) for group in groups]),
         "watch/all_right": _mean([float(min(found) == 1) for found in strict]),
         "watch/none_right": _mean([float(max(found) == 0) for found in strict]),
-        "watch/agreement": _correlation(sum(worths, []), sum(strict, [])),
+        "watch/agreement": _correlation(all_worths, all_strict),
         "watch/penalties": penalties / correctness if correctness else None,
         **{f"watch/{name}": value for name, value in objective.figures.items()},
     }
@@ -132,19 +138,20 @@ def lengthening(past: Sequence[Figures], limit: float, window: int) -> str | Non
 
 
 def repeating(past: Sequence[Figures], limit: float, window: int) -> str | None:
-    """Collapse: more than this share of a group's rollouts say the same."""
+    """Collapse: more than this share of the rollouts say what is said to another question as well."""
     return _above(past, "same", limit, window)
 
 
 def thinking_shorter(past: Sequence[Figures], limit: float, window: int) -> str | None:
     """A rollout has less than `limit` times the tokens of the updates just before, and no more answers are right."""
     earlier = past[:-window]
-    tokens, right = ((_last(earlier, name, window), _last(past, name, window)) for name in ("tokens", "strict"))
-    if None in (*tokens, *right) or tokens[1] >= limit * tokens[0] or right[1] > right[0]:  # type: ignore[operator]
+    was, tokens = _last(earlier, "tokens", window), _last(past, "tokens", window)
+    knew, right = _last(earlier, "strict", window), _last(past, "strict", window)
+    if was is None or tokens is None or knew is None or right is None or tokens >= limit * was or right > knew:
         return None
     return (
-        f"watch/tokens fell from {tokens[0]:.3g} to {tokens[1]:.3g} over {window} updates, to less than {limit:g} times, and "
-        f"watch/strict from {right[0]:.3f} to {right[1]:.3f}"
+        f"watch/tokens fell from {was:.3g} to {tokens:.3g} over {window} updates, to less than {limit:g} times, and "
+        f"watch/strict went from {knew:.3f} to {right:.3f}"
     )
 
 
@@ -167,8 +174,9 @@ def disagreeing(past: Sequence[Figures], limit: float, window: int) -> str | Non
 
 
 LIMITS = (
-    Limit(entropy, 0.3, action="stop"),
-    Limit(repeating, 0.9, action="stop"),
+    Limit(entropy, 0.3),
+    Limit(entropy, 0.05, action="stop"),
+    Limit(repeating, 0.5, action="stop"),
     Limit(shortening, 0.5),
     Limit(lengthening, 2.0),
     Limit(thinking_shorter, 0.9),
@@ -208,9 +216,9 @@ def _last(past: Sequence[Figures], name: str, window: int) -> float | None:
 
 
 def _same(groups: Sequence[TrajectoryGroup]) -> float:
-    rollouts = sum(len(group.trajectories_G) for group in groups)
-    distinct = sum(len({_said(rollout) for rollout in group.trajectories_G}) for group in groups)
-    return (rollouts - distinct) / max(1, rollouts - len(groups))
+    said = [[_said(rollout) for rollout in group.trajectories_G] for group in groups]
+    questions = Counter(text for group in said for text in set(group))
+    return _mean([float(questions[text] > 1) for group in said for text in group])
 
 
 def _said(rollout: Trajectory) -> tuple[int, ...]:

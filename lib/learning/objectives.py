@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from tinker_cookbook.rl.data_processing import assemble_training_data
 from tinker_cookbook.rl.types import Env, Metrics, StopReason, Trajectory, TrajectoryGroup
 
 from lib.agent import QuestionGroup, Rollout
-from lib.faults import patiently
+from lib.faults import HalfAnswer, patiently
 from lib.settings import Faults
 
 TRUNCATED = (StopReason.MAX_TOKENS, StopReason.CONTEXT_OVERFLOW)  # cut off by a limit on tokens, not by the model
@@ -195,14 +196,12 @@ async def pull(data: Sequence[tinker.Datum], base: Scored, weight: float) -> flo
 
 
 def patient_logprobs(client: Any, faults: Faults) -> Scored:
-    """A sampling client's compute_logprobs, asked as often and waited for as long as the settings allow."""
+    """A sampling client's compute_logprobs, asked as often as the settings allow; raises EnvironmentFault after that."""
 
     async def scored(text: tinker.ModelInput) -> list[float | None]:
-        async def asked(_: int) -> list[float | None]:
-            async with asyncio.timeout(faults.answer_within):
-                answer: list[float | None] = await client.compute_logprobs_async(text)
-                return answer
+        answer: list[float | None] = await client.compute_logprobs_async(text)
+        if len(answer) != text.length or not all(one is not None and math.isfinite(one) for one in answer[1:]):
+            raise HalfAnswer(f"log-probabilities of {text.length} tokens asked for, {len(answer)} given, or no numbers")
+        return answer
 
-        return await patiently(asked, faults)
-
-    return scored
+    return lambda text: patiently(lambda _: scored(text), faults)

@@ -87,7 +87,7 @@ class Chosen:
         """As `lib.updates.Source`."""
         if rolled:
             return []
-        self._told.clear()
+        self._told = Counter(widened=0, reused=0, missing=0)
         return self._chosen(update, self.size, frozenset())
 
     def others(self, update: int, many: int, rolled: Sequence[Rolled]) -> list[Asked]:
@@ -95,9 +95,9 @@ class Chosen:
         return self._chosen(update, many, frozenset(question_of(one)["id"] for one in rolled))
 
     def tell(self, update: Update) -> None:
-        """A guard that adds to the figures, as `chosen`, how many groups each part took, and how many were of a question
-        from beyond the part (`widened`) or of one asked earlier in the run (`reused`)."""
-        update.figures["chosen"] = {"widened": 0, "reused": 0, **dict(sorted(self._told.items()))}
+        """A guard that adds to the figures, as `chosen`: how many groups each part took, how many were of a question from
+        beyond the part (`widened`) or of one asked earlier in the run (`reused`), and how many the pool lacked (`missing`)."""
+        update.figures["chosen"] = dict(sorted(self._told.items()))
 
     def _chosen(self, update: int, many: int, taken: frozenset[str]) -> list[Asked]:
         parts = self.curriculum.parts(update, self.tries)
@@ -107,20 +107,17 @@ class Chosen:
             self._pick(part, number, update, taken, picked)
         for part in largest_first:
             self._pick(part, many - len(picked), update, taken, picked)
+        self._told["missing"] += many - len(picked)
         return [self.ask(question, update) for question in picked.values()]
 
     def _pick(self, part: Part, many: int, update: int, taken: frozenset[str], picked: dict[str, Question]) -> None:
         """Add so many of a part's questions to `picked`."""
 
         def rank(question: Question) -> tuple[float, ...]:
-            far, last = part.distance(question), self._last(question, update)
-            rested = last is None or update - last > self.rest
+            far, last, place = part.distance(question), self._last(question, update), self._place[question["id"]]
+            fresh = last is None or update - last > self.rest
             before = -1 if last is None else last
-            return (
-                (0, far, before, self._place[question["id"]])
-                if rested
-                else (1, before, far, self._place[question["id"]])
-            )
+            return (0, far, before, place) if fresh else (1, before, far, place)
 
         free = (q for q in self._pool if q["id"] not in taken and q["id"] not in picked)
         for question in heapq.nsmallest(many, (q for q in free if part.distance(q) < math.inf), key=rank):
