@@ -14,7 +14,11 @@ from lib.settings import NAME, ROOT, SettingsError, _number, _section
 ARMS = ROOT / "experiments" / "learning" / "arms.yaml"
 BASELINE, BEST, CLEAN = "baseline", "best", "clean"  # names that the rules speak of
 HALF = "-half"  # end of the name of an arm that may spend half of the budget
-PARTS = ("questions", "replacement", "objective")  # what an arm may change, and what the best combination is put together of
+PARTS = (
+    "questions",
+    "replacement",
+    "objective",
+)  # what an arm may change, and what the best combination is put together of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +42,11 @@ class InBand:
 
 
 @dataclass(frozen=True, kw_only=True)
-class InSteps:
-    """`curricula.Steps`: from the easiest level to the hardest, the levels being made by hops, pass rate or length."""
+class ByHops:
+    """`curricula.Steps`: from the fewest hops to the most."""
 
-    kind: Literal["hops", "rate", "length"]
-    levels: int = _number(least=2)  # of equal size; by hops there are as many as there are numbers of hops
-    floor: float = _number(least=0, most=0.3)  # least share of a level
+    kind: Literal["hops"]
+    floor: float = _number(least=0, most=0.2)  # least share of each number of hops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,17 +58,22 @@ class Replacement:
 
 @dataclass(frozen=True, kw_only=True)
 class Taught:
-    """The options of `objectives.Objective`; see there."""
+    """Options of `objectives.Objective`; see there."""
 
     credit: Literal["reward", "strict", "f1", "lenient"]
-    repeated: float = _number(least=0, most=1)
-    failed: float = _number(least=0, most=1)
-    cap: float = _number(least=0, most=1)
+    most: float = _number(least=0, most=0.99)
     spread: bool
-    constant: float = _number(above=0)
     kl: float = _number(least=0)
-    masked: bool  # rollouts that were cut off are left out
-    shuffled: bool  # rewards change places within each group
+    shuffled: bool  # by the run's seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """A limit of lib/learning/guards.py. Here each only warns: an arm that is stopped would have another budget."""
+
+    rule: Literal["entropy", "repeating", "shortening", "lengthening", "thinking_shorter", "all_right", "disagreeing"]
+    limit: float = _number(above=0)
+    window: int = _number(least=1)  # updates
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,18 +83,14 @@ class Arm:
     why: str
     role: Literal["baseline", "single", "comparator"]  # a single one changes one part of the baseline
     learns: Literal["practice", "imitation"]  # imitation: of the untrained model's own right answers
-    questions: Practised | InBand | InSteps
+    questions: Practised | InBand | ByHops
     replacement: Replacement | None
     objective: Taught
 
     @property
     def looks_before(self) -> bool:
         """Whether it needs the pre-pass, and pays for it."""
-        return isinstance(self.questions, InBand) or self.questions.kind == "rate"
-
-    @property
-    def penalised(self) -> bool:
-        return self.objective.repeated > 0 or self.objective.failed > 0
+        return isinstance(self.questions, InBand)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,9 +104,11 @@ class Rules:
     temperatures: tuple[float, ...] = _number(above=0)
     reach: int = _number(least=2)
     margin: float = _number(above=0, most=1)
+    signal: float = _number(above=0, most=1)
     clean_seeds: tuple[int, ...] = _number(least=0)
     halves: tuple[str, ...]
     best: str
+    guards: tuple[Watched, ...]
 
 
 @dataclass(frozen=True)

@@ -9,122 +9,49 @@ steps: what is known before (`prepare`), the declared arms (`practise`), the bes
 from __future__ import annotations
 
 import argparse
-import asyncio
-import json
 import random
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import tinker
 from tinker_cookbook.renderers import Renderer
 
-from lib import fingerprints, loop, tally
+from lib import fingerprints, loop
 from lib.agent import EnvironmentFault, Label, Question, World
 from lib.backends.serving import serving
 from lib.cold_start import cold_start
 from lib.episodes import Episode, Writer, read
-from lib.evaluate import (
-    ROLLOUTS_AT_ONCE,
-    SAMPLER_SEED,
-    arm_client,
-    label_of,
-    questions,
-    rollouts,
-    sampler,
-    together,
-    world_for,
-)
-from lib.faults import Patient
-from lib.files import write_json, write_jsonl
+from lib.evaluate import SAMPLER_SEED, arm_client, label_of, questions, rollouts, sampler, world_for
+from lib.files import write_json
 from lib.graph import server
-from lib.learning import arms, building, imitation
-from lib.learning.arms import BASELINE, BEST, CLEAN, HALF, Arm, Declared
-from lib.learning.budget import Budgeted, Spending, until_spent
+from lib.learning import arms, results
+from lib.learning.arms import BASELINE, CLEAN, Declared
 from lib.learning.jobs import JobFailed, database, side_by_side
+from lib.learning.layout import (
+    BASE,
+    CONTROL,
+    PARAMS,
+    TUNED,
+    ArmSettings,
+    at_temperature,
+    before,
+    combined,
+    digest_of,
+    folder,
+    go_on,
+    inputs,
+    never_solved,
+    settings_of,
+)  # fmt: skip
+from lib.learning.learner import learn
 from lib.measures import mean
 from lib.plan import FIRST_SET
 from lib.settings import ROOT, Settings, SettingsError, load
-from lib.train import DevCurve, Practice, _go_on, _keep_checkpoint, _updates
-from lib.updates import TEMPERATURE, Kept
-
-PARAMS = ROOT / "experiments" / "learning" / "params.yaml"
-STUDY = "tiny"  # the run whose base model is taken; graph and questions are common to all runs
-BASE, CONTROL, TUNED = "base", "control", "tuned"  # untrained: first set of samples, a fresh one, and at the best temperature
-OWN = ("arms", "budget", "building", "curricula", "experiment", "guards", "imitation", "objectives", "rates", "sources")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmSettings(Settings):
-    """The settings of one arm: graph, questions and base model are the study's, the rest is its own."""
-
-    arm: str = field(metadata={"internal": True})
-
-    @property
-    def base_dir(self) -> Path:
-        return self.run_dir / "base" if self.arm == CLEAN else self.data / "runs" / STUDY / "base"
-
-    @property
-    def system_prompt(self) -> Path:
-        return self.base_dir.with_name("system_prompt.txt")
-
-    @property
-    def run_dir(self) -> Path:
-        folder = self.data / "learning"
-        if self.arm == CLEAN:
-            return folder / CLEAN
-        return folder / ("combined" if self.arm == BEST or self.arm.endswith(HALF) else "singles") / self.arm
-
-    def episodes(self, arm: str) -> Path:
-        return self.data / "learning" / "asked" / self.arm / arm / "episodes.jsonl"
-
-    def work(self, step: str) -> Path:
-        return self.data / "work" / self.run / step
-
-
-def settings_of(settings: Settings, arm: str) -> ArmSettings:
-    given = {f.name: getattr(settings, f.name) for f in fields(Settings)}
-    if arm == CLEAN:
-        given["cold_start"] = replace(settings.taught, wrong_least=0.0, wrong_most=0.0)
-    return ArmSettings(**given | {"run": f"{settings.run}-{arm}"}, arm=arm)
-
-
-# ---------------------------------------------------------------- records
-
-
-def inputs(one: ArmSettings, **more: Any) -> dict[str, Any]:
-    """What a result of the arm hangs on, as digests and plain data, to be kept beside it."""
-    parts = ("graph", "questions", "model", "cold_start", "agent", "local", "train", "evaluate")
-    own = [f"lib/learning/{name}.py" for name in OWN]
-    return {
-        "settings": {part: asdict(getattr(one, part)) for part in parts},
-        "questions": _digest(one.questions_dir),
-        "base": _digest(one.base_dir),
-        **fingerprints.of(one.system_prompt),
-        "arms": fingerprints.digest((name, (ROOT / name).read_bytes()) for name in own),
-        **more,
-    }
-
-
-def _digest(folder: Path) -> str:
-    files = [file for file in folder.rglob("*") if file.is_file()]
-    if not files:
-        raise FileNotFoundError(f"{folder} has no files: `make study` makes them, or `make learning` with all that it needs")
-    return fingerprints.digest((file.relative_to(folder).as_posix(), file.read_bytes()) for file in files)
-
-
-def go_on(folder: Path, work: Path, found: dict[str, Any]) -> None:
-    """Keep what a killed try left in `folder` and `work` if it was begun from the same inputs, else remove it; note the inputs."""
-    record, text = folder / "inputs.json", json.loads(json.dumps(found))
-    if not record.exists() or json.loads(record.read_text(encoding="utf-8")) != text:
-        for left in (folder, work):
-            shutil.rmtree(left, ignore_errors=True)
-        write_json(record, text)
-
+from lib.updates import TEMPERATURE
 
 # ---------------------------------------------------------------- before any arm
 
@@ -136,31 +63,32 @@ def prepare(settings: Settings, declared: Declared) -> dict[str, Any]:
     Raises ValueError where the pre-pass costs more than the smallest budget.
     """
     one = settings_of(settings, CONTROL)
-    folder, work = settings.data / "learning" / "before", one.work("before")
-    go_on(folder, work, inputs(one, rules=asdict(declared.rules)))
+    out, work = folder(settings) / "before", one.work("before")
+    go_on(out, work, inputs(one, rules=asdict(declared.rules)))
     with server.running(one.graph_dir, one.data) as uri, serving(one, work, SAMPLER_SEED):
-        loop.run(_prepare(one, declared, uri, work, folder))
+        loop.run(_prepare(one, declared, uri, work, out))
     shutil.rmtree(work, ignore_errors=True)
-    found = known(read(folder / "dev.jsonl"), read(folder / "prepass.jsonl"), settings, declared)
-    write_json(folder / "before.json", found)
+    found = known(read(out / "dev.jsonl"), read(out / "prepass.jsonl"), settings, declared)
+    write_json(out / "before.json", found)
     return found
 
 
-async def _prepare(one: ArmSettings, declared: Declared, uri: str, work: Path, folder: Path) -> None:
+async def _prepare(one: ArmSettings, declared: Declared, uri: str, work: Path, out: Path) -> None:
     rules, pool = declared.rules, questions(one, one.practised)
     first = random.Random("pre-pass").sample(pool, min(rules.prepass_questions, len(pool)))
     base, control = await arm_client(one, "base", work), await arm_client(one, "control", work)
     async with world_for(one, uri, one.agent.query_timeout) as (world, renderer):
-        with Writer(folder / "prepass.jsonl") as writer:
-            at = replace(one, evaluate=replace(one.evaluate, temperature=TEMPERATURE))
+        with Writer(out / "prepass.jsonl") as writer:
             label = Label(one.run, BASE, 0, "train")
-            await _answered(at, base, first, rules.prepass_samples, label, world, renderer, writer)
-        with Writer(folder / "dev.jsonl") as writer:
+            await _answered(one, base, first, rules.prepass_samples, label, world, renderer, writer)
+            writer.finish()
+        with Writer(out / "dev.jsonl") as writer:
             for temperature in rules.temperatures:
                 at = replace(one, evaluate=replace(one.evaluate, temperature=temperature))
                 label = Label(one.run, at_temperature(temperature), 0, "dev")
                 dev = questions(one, "dev")
                 await _answered(at, control, dev, one.evaluate.samples, label, world, renderer, writer)
+            writer.finish()
 
 
 async def _answered(
@@ -173,14 +101,9 @@ async def _answered(
     renderer: Renderer,
     writer: Writer,
 ) -> None:
-    """All samples of the questions, in the file."""
-    policy, done = sampler(client, one), frozenset(writer.done)
+    """All samples of the questions that aren't in the file yet."""
+    policy, done = sampler(client, one, greedy=label.decode == "greedy"), frozenset(writer.done)
     await rollouts(lambda _: policy, asked, samples, label, world, renderer, one, writer.write, done)
-    writer.finish()
-
-
-def at_temperature(temperature: float) -> str:
-    return f"{CONTROL}-{temperature:g}"
 
 
 def known(dev: Sequence[Episode], prepass: Sequence[Episode], settings: Settings, declared: Declared) -> dict[str, Any]:
@@ -203,125 +126,6 @@ def known(dev: Sequence[Episode], prepass: Sequence[Episode], settings: Settings
         "rates": {f"{t:g}": rate for t, rate in rates.items()},
         "temperature": max(rates, key=lambda t: rates[t]),
     }
-
-
-def before(settings: Settings) -> dict[str, Any]:
-    """What `prepare` wrote. Raises FileNotFoundError."""
-    found: dict[str, Any] = _read(settings.data / "learning" / "before" / "before.json", "prepare")
-    return found
-
-
-def _read(file: Path, step: str) -> Any:
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{file} is missing: `python -m lib.learning.experiment {step}` writes it") from None
-
-
-# ---------------------------------------------------------------- an arm learns
-
-
-def learn(settings: Settings, declared: Declared, name: str, arm: Arm, seed: int, share: float = 1.0) -> None:
-    """One run of an arm, with this share of the budget.
-
-    Writes data/learning/.../seed-<seed>, with the files of lib.train.train but its plan. A killed run goes on from the last
-    state that was kept, a finished one is left as it is, and one that was begun from other inputs starts over. Raises what
-    updates.run raises.
-    """
-    one = settings_of(settings, name)
-    out, work = one.train_dir(seed), one.work(f"train-seed-{seed}")
-    facts = before(settings)
-    go_on(out, work, inputs(one, arm=arms.plain(arm), share=share, rules=asdict(declared.rules), before=facts))
-    if not (out / "updates.jsonl").exists():  # the last file that a run writes
-        uri = database(one.graph_dir, one.data)
-        with serving(one, work, seed):
-            loop.run(Learner(one, declared, arm, seed, share, facts, work, out).learn(uri))
-    shutil.rmtree(work, ignore_errors=True)
-
-
-class Curve(DevCurve):
-    """The dev questions during a run; before its first update all runs have the one base model, whose answers are known."""
-
-    async def __call__(self, sampling_client: Any, update: int) -> None:
-        if update > 0:
-            await super().__call__(sampling_client, update)
-
-
-async def no_look(sampling_client: Any, update: int) -> None:
-    """The base model's answers are known."""
-
-
-@dataclass
-class Learner:
-    """One run of an arm."""
-
-    one: ArmSettings
-    declared: Declared
-    arm: Arm
-    seed: int
-    share: float
-    facts: dict[str, Any]  # before.json
-    work: Path
-    out: Path
-
-    async def learn(self, uri: str) -> None:
-        one, out = self.one, self.out
-        _go_on(out, Kept.read(self.work))
-        async with world_for(one, uri, one.agent.query_timeout) as (world, renderer):
-            with Writer(out / "episodes.jsonl") as practised, Writer(out / "dev.jsonl") as dev:
-                curve = Curve(one, self.seed, world, renderer, dev)
-                way = self._practise if self.arm.learns == "practice" else self._imitate
-                sampled, kept = await way(world, renderer, practised, curve)
-                assert kept.state is not None and kept.sampler is not None
-                client = await tinker.ServiceClient().create_sampling_client_async(model_path=kept.sampler)
-                await curve(Patient(client, one.train.faults), sampled.update)
-                practised.finish()
-                dev.finish()
-        _keep_checkpoint(one, self.work, kept.state, kept.sampler, out)
-        write_jsonl(out / "updates.jsonl", _updates(one, out / "episodes.jsonl", sampled.figures))
-
-    async def _practise(self, world: World, renderer: Renderer, writer: Writer, curve: Curve) -> tuple[Kept, Kept]:
-        spending = self._spending(writer)
-        built = await building.build(
-            self.arm,
-            self.one,
-            updates=max(1, round(self.share * self.declared.rules.updates)),
-            seed=self.seed,
-            world=world,
-            renderer=renderer,
-            keep=self._keep(writer, spending),
-            known=self._known(writer),
-            work=self.work,
-        )
-        source = Budgeted(built.source, spending, self.one.train.rollouts)
-        kept = await until_spent(self.one, self.work, source, curve, built.objective, built.guards)
-        return kept, kept
-
-    async def _imitate(self, world: World, renderer: Renderer, writer: Writer, curve: Curve) -> tuple[Kept, Kept]:
-        """Sample from the base model until the budget is spent, then learn from what was right."""
-        one, spending = self.one, self._spending(writer)
-        practice = Practice(one, self.seed, world, renderer, self._keep(writer, spending))
-        source = Budgeted(practice, spending, one.train.rollouts)
-        sampled = await until_spent(one, self.work, source, no_look, imitation.no_step)
-        asked = {q["id"]: q for q in questions(one, one.practised)}
-        lessons = imitation.lessons(read(writer.path), asked, world, renderer)
-        steps, passes = len(sampled.figures), self.declared.rules.passes
-        return sampled, await imitation.imitate(one, self.seed, self.work / "steps", lessons, passes, steps)
-
-    def _spending(self, writer: Writer) -> Spending:
-        already = self.facts["prepass"] if self.arm.looks_before else 0
-        return Spending(round(self.share * self.facts["budget"]), already, read(writer.path))
-
-    def _keep(self, writer: Writer, spending: Spending) -> Callable[[Episode], None]:
-        def keep(episode: Episode) -> None:
-            writer.write(episode)
-            spending.note(episode)
-
-        return keep
-
-    def _known(self, writer: Writer) -> building.Known:
-        prepass = self.one.data / "learning" / "before" / "prepass.jsonl"
-        return building.Known(read(prepass) if self.arm.looks_before else [], read(writer.path))
 
 
 # ---------------------------------------------------------------- steps over all arms
@@ -356,15 +160,8 @@ def choose(settings: Settings, declared: Declared) -> dict[str, Any]:
     rates = {name: dev_rate(settings, name) for name in declared.arms if name in names}
     chosen = {part: max(declared.singles(part), key=lambda name: rates[name]) for part in arms.PARTS}
     found = {"rates": rates, "chosen": chosen, "arm": arms.plain(declared.combined(chosen))}
-    write_json(settings.data / "learning" / "chosen.json", found)
+    write_json(folder(settings) / "chosen.json", found)
     return found
-
-
-def combined(settings: Settings, declared: Declared) -> dict[str, tuple[Arm, float]]:
-    """The arms that are known once the choice is made, with their shares of the budget."""
-    best = declared.combined(_read(settings.data / "learning" / "chosen.json", "choose")["chosen"])
-    halves = {f"{name}{HALF}": best if name == BEST else declared.arms[name] for name in declared.rules.halves}
-    return {BEST: (best, 1.0), **{name: (arm, 0.5) for name, arm in halves.items()}}
 
 
 def combine(settings: Settings, declared: Declared) -> None:
@@ -382,10 +179,14 @@ def combine(settings: Settings, declared: Declared) -> None:
 def clean(settings: Settings, declared: Declared) -> None:
     """The baseline from another base model, which was taught from demonstrations without planted mistakes."""
     one = settings_of(settings, CLEAN)
-    facts = one.run_dir / "base.json"
-    given = {"cold_start": asdict(one.taught), "model": asdict(one.model), "questions": _digest(one.questions_dir)}
+    code = ("lib/cold_start.py", "lib/questions/demonstrations.py", "lib/tiny.py", *fingerprints.files("lib/backends"))
+    given = {
+        "settings": {part: asdict(getattr(one, part)) for part in ("model", "cold_start", "agent", "local")},
+        "questions": digest_of(one.questions_dir),
+        "code": fingerprints.digest((name, (ROOT / name).read_bytes()) for name in code),
+    }
     go_on(one.run_dir, one.work("cold-start"), given)
-    if not facts.exists():
+    if not (one.run_dir / "base.json").exists():
         cold_start(one)
     side_by_side(
         {
@@ -399,18 +200,114 @@ def clean(settings: Settings, declared: Declared) -> None:
 # ---------------------------------------------------------------- the test
 
 
-def never_solved(settings: Settings) -> list[str]:
-    """Ids of the test questions that none of the base's first samples had right."""
-    found = tally.counts(read(settings_of(settings, BASE).episodes("base")))
-    return [question for question, count in found.items() if count.right == 0]
+@dataclass(frozen=True)
+class Asked:
+    """One model's share of the test: who answers, at which temperature, and how often each question.
 
-
-def answer(settings: Settings, name: str, who: str, often: list[str] | None, temperature: float, samples: int) -> None:
-    """Write one model's answers to the test questions: so many samples each and one greedy, and `rules.reach`
-    samples of the questions `often`.
-
-    name: arm of the experiment. who: "base", "control" or "trained-<seed>", as in lib.evaluate. A killed one goes on, a finished
-    one is left as it is.
+    name: arm of the experiment. who: "base", "control" or "trained-<seed>", as in lib.evaluate. samples: beside one greedy.
+    often: ids of questions that get `rules.reach` samples instead.
     """
-    one = settings_of(settings, name)
-    one = replace(one, evaluate=replace(one.evaluate, temperature=temperature))
+
+    name: str
+    who: str
+    samples: int
+    temperature: float = TEMPERATURE
+    often: tuple[str, ...] = ()
+
+
+def references(settings: Settings, declared: Declared) -> list[Asked]:
+    """The untrained models: the base, by which questions count as never solved, and the control, asked as often."""
+    reach = declared.rules.reach
+    return [
+        Asked(BASE, "base", reach),
+        Asked(CONTROL, "control", reach),
+        Asked(TUNED, "control", reach, before(settings)["temperature"]),
+        Asked(CLEAN, "control", reach),
+    ]
+
+
+def trained(settings: Settings, declared: Declared) -> list[Asked]:
+    """All that were trained."""
+    names = [*declared.arms, *combined(settings, declared)]
+    some = partial(Asked, samples=settings.evaluate.samples, often=never_solved(settings))
+    return [
+        *(some(name, f"trained-{seed}") for seed in settings.train.seeds for name in names),
+        *(Asked(CLEAN, f"trained-{seed}", settings.evaluate.samples) for seed in declared.rules.clean_seeds),
+    ]
+
+
+def ask(settings: Settings, declared: Declared) -> None:
+    """Put the test questions, once and after all choices, to the untrained models and then to the others."""
+    for asked, what in ((references, "references"), (trained, "test")):
+        some = asked(settings, declared)
+        jobs = {f"{one.name}, {one.who}": partial(answer, settings, one, declared.rules.reach) for one in some}
+        side_by_side(jobs, what)
+
+
+def answer(settings: Settings, asked: Asked, reach: int) -> None:
+    """Write one model's answers, to data/learning/asked/<name>/<who>. A killed one goes on, a finished one is left as it is."""
+    one = settings_of(settings, asked.name)
+    one = replace(one, evaluate=replace(one.evaluate, temperature=asked.temperature))
+    file, work = one.episodes(asked.who), one.work(f"ask-{asked.who}")
+    state = (
+        digest_of(one.train_dir(int(asked.who.removeprefix("trained-"))) / "checkpoint") if "-" in asked.who else None
+    )
+    go_on(file.parent, work, inputs(one, asked=asdict(asked), reach=reach, state=state))
+    done = file.with_name("asked.json")  # the last file that this writes
+    if not done.exists():
+        uri = database(one.graph_dir, one.data)
+        with serving(one, work, SAMPLER_SEED):
+            loop.run(_answer(one, asked, reach, uri, work))
+        write_json(done, asdict(asked))
+    shutil.rmtree(work, ignore_errors=True)
+
+
+async def _answer(one: ArmSettings, asked: Asked, reach: int, uri: str, work: Path) -> None:
+    client = await arm_client(one, asked.who, work)
+    everything, often = questions(one, FIRST_SET), frozenset(asked.often)
+    parts = (
+        ("sampled", asked.samples, [q for q in everything if q["id"] not in often]),
+        ("sampled", reach, [q for q in everything if q["id"] in often]),
+        ("greedy", 1, everything),
+    )
+    async with world_for(one, uri, one.agent.evaluation_query_timeout) as (world, renderer):
+        with Writer(one.episodes(asked.who)) as writer:
+            for decode, samples, some in parts:
+                label = label_of(one, asked.who, decode)
+                await _answered(one, client, some, samples, label, world, renderer, writer)
+            writer.finish()
+
+
+# ---------------------------------------------------------------- command line
+
+STEPS: dict[str, Callable[[Settings, Declared], object]] = {
+    "prepare": prepare,
+    "practise": practise,
+    "choose": choose,
+    "combine": combine,
+    "clean": clean,
+    "ask": ask,
+    "results": results.write,
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m lib.learning.experiment",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("step", choices=STEPS)
+    parser.add_argument("--params", type=Path, default=PARAMS, help="the parameter file (default: %(default)s)")
+    parser.add_argument("--arms", type=Path, default=arms.ARMS, help="the declared arms (default: %(default)s)")
+    parser.add_argument("--data", type=Path, default=None, help="another data folder than the project's")
+    chosen = parser.parse_args(arguments)
+    try:
+        declared = arms.load(chosen.arms)
+        STEPS[chosen.step](load(chosen.params, chosen.data), declared)
+    except (SettingsError, JobFailed, server.ServerError, EnvironmentFault, OSError, ValueError) as error:
+        sys.exit(f"learning: {error}")
+
+
+if __name__ == "__main__":
+    main()
