@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import json
+import shutil
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
@@ -17,14 +19,17 @@ import yaml
 from scipy import stats
 from tinker_cookbook.renderers import get_renderer
 
-from lib import bootstrap, tiny
-from lib.agent import QuestionGroup
+from lib import bootstrap, tiny, updates
+from lib.agent import QuestionGroup, plain_message
 from lib.episodes import Episode, read
-from lib.evaluate import renderer_for
+from lib.evaluate import renderer_for, spoken
 from lib.files import read_jsonl, write_jsonl, write_text
-from lib.learning import arms, budget, experiment, figures, imitation, jobs, layout, learner, results
+from lib.graph.world import DONE, CypherWorld, asks
+from lib.learning import arms, budget, building, experiment, figures, imitation, jobs, layout, learner, results
 from lib.learning.arms import BASELINE, BEST, Declared
+from lib.learning.rates import Tries
 from lib.settings import ROOT, Settings, SettingsError, load
+from lib.train import Practice
 from tests import synthetic
 from tests.killed_runs import SYSTEM, Words
 
@@ -51,7 +56,10 @@ def test_nine_arms_and_more_are_declared_with_five_seeds_on_the_studys_settings(
     [
         ({"arms.band.questions.low": 2}, r"arms\.band\.questions\.low = 2\.0 must be at most 1"),
         ({"arms.band.questions.low": 0.9}, r"arms\.band\.questions\.low = 0\.9 must be below its high = 0\.75"),
-        ({"arms.band.objective.spread": True}, r"arms\.band\.role = 'single' must change one of .* questions, objective"),
+        (
+            {"arms.band.objective.spread": True},
+            r"arms\.band\.role = 'single' must change one of .* questions, objective",
+        ),
         ({"arms.spread.objective.spred": 1}, r"arms\.spread\.objective\.spred = 1 is no parameter"),
         ({"arms.hops.questions.kind": "hop"}, r"arms\.hops\.questions\.kind = 'hop' is unknown"),
         ({"arms.best": "band"}, r"arms\.best"),
@@ -140,8 +148,8 @@ def test_a_p_is_that_of_students_t_where_trainings_alone_differ_and_corrected_as
 
 def test_a_contrast_is_over_what_all_have_and_pairs_trainings_with_trainings() -> None:
     structure = {f"q{i}": f"s{i // 2}" for i in range(8)}
-    control = {q: 0.5 for q in structure}
-    new = [{q: 0.6 + 0.01 * seed for q in structure} for seed in range(3)]
+    control = dict.fromkeys(structure, 0.5)
+    new = [dict.fromkeys(structure, 0.6 + 0.01 * seed) for seed in range(3)]
     del new[1]["q7"]
     found = results.contrast([control], new, structure, results.Method(0.95, 10))
     assert found["questions"] == 7 and found["delta"] == pytest.approx(0.11)
@@ -155,12 +163,11 @@ def test_a_contrast_is_over_what_all_have_and_pairs_trainings_with_trainings() -
 # ------------------------------------------------------------ jobs
 
 
-def test_jobs_run_side_by_side_and_the_first_error_is_named(tmp_path: Path) -> None:
-    side_by_side = partial(jobs.side_by_side, what="jobs", processes=2)
-    side_by_side({name: partial(write_text, tmp_path / name, name) for name in "abc"})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "c"]
+def test_jobs_run_side_by_side_and_an_error_says_whose_it_is(tmp_path: Path) -> None:
+    some: dict[str, Callable[[], object]] = {name: partial(write_text, tmp_path / name, name) for name in "ab"}
     with pytest.raises(jobs.JobFailed, match=r"bad: FileNotFoundError: .*nowhere"):
-        side_by_side({"bad": partial(read_jsonl, tmp_path / "nowhere")})
+        jobs.side_by_side(some | {"bad": partial(read_jsonl, tmp_path / "nowhere")}, "jobs")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
 # ------------------------------------------------------------ all steps, in miniature
@@ -177,7 +184,9 @@ def miniature(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     faults = dataclasses.replace(chosen.train.faults, least_rollouts=2, wait=0.0)
     chosen = dataclasses.replace(
         chosen,
-        model=dataclasses.replace(chosen.made, hidden=32, layers=("conv", "full_attention"), feed_forward=48, context=256),
+        model=dataclasses.replace(
+            chosen.made, hidden=32, layers=("conv", "full_attention"), feed_forward=48, context=256
+        ),
         agent=dataclasses.replace(chosen.agent, max_tokens=6, max_turns=1, max_trajectory_tokens=256),
         train=dataclasses.replace(
             chosen.train, seeds=(0, 1), updates=8, groups=2, rollouts=3, dev_every=1, dev_samples=1, faults=faults
@@ -201,11 +210,25 @@ def miniature(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 
 @pytest.fixture(scope="module")
 def declared() -> Declared:
-    """All of arms.yaml's arms, with rules for so small a size."""
+    """Arms of each kind, with rules for so small a size."""
+    names = (BASELINE, "band", "recut", "dynamic", "anchored", "imitation", "shuffled")
     rules = dataclasses.replace(
         DECLARED.rules, updates=2, prepass_questions=2, prepass_samples=1, passes=1, temperatures=(1.0, 0.5), reach=3
     )
-    return Declared(rules, DECLARED.arms)
+    return Declared(rules, {name: DECLARED.arms[name] for name in names})
+
+
+def test_every_arm_can_be_built(miniature: Settings, tmp_path: Path) -> None:
+    for name, arm in DECLARED.arms.items():
+        one = layout.settings_of(miniature, name)
+        without = dataclasses.replace(arm.objective, kl=0.0)  # which needs a service, as the miniature has one
+        taught = asyncio.run(building.objective(without, one, 3))
+        assert taught.shuffled == (3 if name == "shuffled" else None)
+        way = building.Way(one, 3, Words(), renderer_for(one), lambda _: None, Tries(), 5)
+        source, tell = way.source(arm, taught)
+        assert len(source.groups(0, [])) == one.train.groups
+        assert isinstance(source, Practice) == (not tell)
+        assert building.watch(DECLARED.rules.guards, tmp_path, taught)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -216,7 +239,9 @@ def no_database() -> Any:
     async def by_words(self: QuestionGroup, *args: Any) -> Episode:
         episode = await graded(self, *args)
         strict = zlib.crc32(json.dumps(episode.messages[-1]).encode()) % 3 == 0
-        return dataclasses.replace(episode, strict=strict, reward=float(strict), outcome="strict" if strict else "wrong")
+        return dataclasses.replace(
+            episode, strict=strict, reward=float(strict), outcome="strict" if strict else "wrong"
+        )
 
     @contextlib.asynccontextmanager
     async def world_for(settings: Settings, uri: str, timeout: float) -> AsyncIterator[Any]:
@@ -251,3 +276,141 @@ def test_every_arm_spends_its_budget_and_no_more(practised: Settings, declared: 
             lines = read_jsonl(one.train_dir(seed) / "updates.jsonl")
             tokens = sum(line["tokens_sampled"] for line in lines) + arm.looks_before * facts["prepass"]
             assert abs(tokens - facts["budget"]) < facts["tokens_a_rollout"] * practised.train.rollouts, name
+
+
+def run_of(settings: Settings, name: str, seed: int) -> dict[str, bytes]:
+    """The files of a run, by name."""
+    out = layout.settings_of(settings, name).train_dir(seed)
+    return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+def test_the_baseline_practises_what_the_study_does_and_others_what_they_say(practised: Settings) -> None:
+    first = {name: {} for name in ("baseline", "anchored", "recut", "shuffled")}  # type: ignore[var-annotated]
+    for name in first:
+        for episode in read(layout.settings_of(practised, name).train_dir(0) / "episodes.jsonl"):
+            first[name].setdefault(episode.update, set()).add(episode.question)
+    assert first["baseline"][0] == first["anchored"][0] == first["shuffled"][0]
+    assert all(len(asked) <= practised.train.groups for run in first.values() for asked in run.values())
+    lines = read_jsonl(layout.settings_of(practised, "recut").train_dir(0) / "updates.jsonl")
+    assert all("chosen" in line and "watch/entropy" in line for line in lines)
+    lines = read_jsonl(layout.settings_of(practised, "anchored").train_dir(0) / "updates.jsonl")
+    assert all(line["watch/k3"] >= 0 for line in lines)
+
+
+@pytest.mark.parametrize("name", ["dynamic", "imitation"])
+def test_a_run_that_was_cut_off_goes_on_to_the_same_bytes(
+    practised: Settings, declared: Declared, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run_of(practised, name, 0)
+    again = partial(experiment.learn, practised, declared, name, declared.arms[name], 0)
+    again()
+    assert run_of(practised, name, 0) == whole  # a finished one is left as it is
+    shutil.rmtree(layout.settings_of(practised, name).train_dir(0))
+    with monkeypatch.context() as patch:
+        usual = updates.Policy.keep
+
+        async def cut_off(self: updates.Policy, number: int, figures: Any) -> None:
+            if number == 1:
+                raise KeyboardInterrupt
+            await usual(self, number, figures)
+
+        patch.setattr(updates.Policy, "keep", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            again()
+    again()
+    left = run_of(practised, name, 0)
+    assert left.pop("interruptions.jsonl") and left == whole
+
+
+def test_a_run_of_other_inputs_starts_over(practised: Settings, declared: Declared) -> None:
+    arm = dataclasses.replace(declared.arms["anchored"], why="Another.")
+    before = run_of(practised, "anchored", 1)
+    experiment.learn(practised, declared, "anchored", arm, 1)
+    after = run_of(practised, "anchored", 1)
+    assert before.pop("inputs.json") != after.pop("inputs.json") and before == after
+
+
+def test_imitation_teaches_token_for_token_what_was_sampled(practised: Settings) -> None:
+    """Right answers alone, of a question whose answer took two turns."""
+    one = layout.settings_of(practised, "imitation")
+    renderer = renderer_for(one)
+    world = CypherWorld(None, renderer, "(:Tag)", one.agent)
+    asked = synthetic.question("train", 0)
+    turns = [asks("RETURN 0"), asks("RETURN 1"), DONE]
+    messages = world.prompt(asked)
+    kept, sampled = [{"role": "user", "content": asked["question"]}], []
+    for said in turns:
+        sampled += spoken(renderer, messages, said)
+        messages += [said, {"role": "tool", "content": "no rows"}]
+        kept += [plain_message(said), {"role": "tool", "content": "no rows"}]
+    right = dataclasses.replace(synthetic.episode("trained-0", asked, 0, "strict", "RETURN 1"), messages=kept[:-1])
+    wrong = dataclasses.replace(synthetic.episode("trained-0", asked, 1, "wrong", "RETURN 0"), messages=kept[:-1])
+    [datum] = imitation.lessons([wrong, right], {asked["id"]: asked}, world, renderer)
+    weights, targets = (datum.loss_fn_inputs[name].to_torch() for name in ("weights", "target_tokens"))
+    assert targets[weights > 0].tolist() == sampled
+
+
+@pytest.fixture(scope="module")
+def finished(practised: Settings, declared: Declared) -> dict[str, Any]:
+    """results.json after all steps; the clean teacher's model is the study's."""
+
+    def taught(one: Settings) -> None:
+        shutil.copytree(practised.data / "runs" / layout.STUDY, one.run_dir, dirs_exist_ok=True)
+        write_text(one.run_dir / "base.json", "{}")
+
+    experiment.choose(practised, declared)
+    experiment.combine(practised, declared)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment, "cold_start", taught)
+        experiment.clean(practised, declared)
+    experiment.ask(practised, declared)
+    found: dict[str, Any] = json.loads(results.write(practised, declared).read_text())
+    return found
+
+
+def test_the_choice_is_the_best_of_each_part_on_dev_questions(
+    practised: Settings, declared: Declared, finished: dict[str, Any]
+) -> None:
+    choice = finished["choice"]
+    for part, name in choice["chosen"].items():
+        candidates = {one: choice["rates"][one] for one in declared.singles(part)}
+        assert name == next(one for one in candidates if candidates[one] == max(candidates.values()))
+    last = [read(layout.settings_of(practised, "band").train_dir(seed) / "dev.jsonl") for seed in (0, 1)]
+    rates = [np.mean([e.strict for e in run if e.update == max(f.update or 0 for f in run)]) for run in last]
+    assert choice["rates"]["band"] == pytest.approx(np.mean(rates))
+    late = layout.combined(practised, declared)
+    assert late[BEST][1] == 1.0 and late["baseline-half"] == (declared.arms[BASELINE], 0.5)
+
+
+def test_questions_that_the_base_never_solved_are_asked_more_often(
+    practised: Settings, finished: dict[str, Any]
+) -> None:
+    hard = layout.never_solved(practised)
+    assert finished["never_solved"] == len(hard)
+    for who in ("trained-0", "trained-1"):
+        answers = results.Answers.of(read(layout.settings_of(practised, "band").episodes(who)))
+        assert {q: count.samples for q, count in answers.sampled.items()} == {
+            f"held_out_instances-{i:04d}": 3 if f"held_out_instances-{i:04d}" in hard else 2 for i in range(8)
+        }
+        assert len(answers.greedy) == 8
+
+
+def test_results_say_of_each_arm_what_was_declared(
+    finished: dict[str, Any], declared: Declared, practised: Settings
+) -> None:
+    assert list(finished["arms"]) == sorted([*declared.arms, BEST]) and len(finished["halves"]) == 2
+    for name, one in finished["arms"].items():
+        assert set(one["gains"]) == {"control", "greedy", "tuned"} | ({"baseline"} if name != BASELINE else set())
+        assert 0 <= one["signal"] <= 1 and len(one["tokens"]) == 2
+        tokens = [look["tokens"] for look in one["curve"]]
+        assert tokens == sorted(tokens) and tokens[-1] == pytest.approx(np.mean(one["tokens"]))
+        mine = [results.Answers.of(read(layout.settings_of(practised, name).episodes(f"trained-{s}"))) for s in (0, 1)]
+        control = results.Answers.of(read(layout.settings_of(practised, "control").episodes("control")))
+        means = [np.mean(list(m.rates().values())) for m in mine]
+        assert one["rate"] == pytest.approx(np.mean(means), abs=1e-6)
+        expected = np.mean(means) - np.mean(list(control.rates().values()))
+        assert one["gains"]["control"]["delta"] == pytest.approx(expected, abs=1e-6)
+    for name, one in finished["halves"].items():
+        assert one["share"] == 0.5 and max(one["tokens"]) < 0.75 * finished["budget"], name
+    drawn = practised.data / "learning" / "figures"
+    assert {path.name for path in drawn.iterdir()} == {f"{n}.{end}" for n in figures.FIGURES for end in ("svg", "png")}

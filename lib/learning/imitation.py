@@ -35,7 +35,8 @@ def lessons(
 ) -> list[tinker.Datum]:
     """The strictly right answers as data for cross entropy, in the order of the episodes' ids.
 
-    asked: questions by id. Every token that the model sampled has a weight, and each answer the same in all.
+    asked: questions by id. What the model sampled has a weight, the same in all for each answer; a turn that was malformed is
+    taught as the text that it was.
     """
     right = sorted((e for e in episodes if e.strict), key=lambda e: e.id)
     return [conversation_to_datum(_said(e, asked[e.question], world), renderer, max_length=None) for e in right]

@@ -17,8 +17,6 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from lib.graph import server
-
 PROCESSES = 2
 
 
@@ -67,6 +65,8 @@ def _done(name: str, job: Callable[[], object]) -> None:
 @cache
 def database(graph: Path, data: Path) -> str:
     """The Bolt URI of this process's own server, which runs until the process ends. Raises what `server.running` raises."""
+    from lib.graph import server  # seconds to import, and not every job needs it
+
     opened = ExitStack()
     util.Finalize(None, opened.close, exitpriority=1)
     return opened.enter_context(server.running(graph, data))
