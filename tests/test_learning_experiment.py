@@ -211,7 +211,7 @@ def miniature(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 @pytest.fixture(scope="module")
 def declared() -> Declared:
     """Arms of each kind, with rules for so small a size."""
-    names = (BASELINE, "band", "recut", "dynamic", "anchored", "imitation", "shuffled")
+    names = (BASELINE, "recut", "dynamic", "anchored", "imitation")
     rules = dataclasses.replace(
         DECLARED.rules, updates=2, prepass_questions=2, prepass_samples=1, passes=1, temperatures=(1.0, 0.5), reach=3
     )
@@ -285,11 +285,11 @@ def run_of(settings: Settings, name: str, seed: int) -> dict[str, bytes]:
 
 
 def test_the_baseline_practises_what_the_study_does_and_others_what_they_say(practised: Settings) -> None:
-    first = {name: {} for name in ("baseline", "anchored", "recut", "shuffled")}  # type: ignore[var-annotated]
+    first = {name: {} for name in ("baseline", "anchored", "recut")}  # type: ignore[var-annotated]
     for name in first:
         for episode in read(layout.settings_of(practised, name).train_dir(0) / "episodes.jsonl"):
             first[name].setdefault(episode.update, set()).add(episode.question)
-    assert first["baseline"][0] == first["anchored"][0] == first["shuffled"][0]
+    assert first["baseline"][0] == first["anchored"][0]
     assert all(len(asked) <= practised.train.groups for run in first.values() for asked in run.values())
     lines = read_jsonl(layout.settings_of(practised, "recut").train_dir(0) / "updates.jsonl")
     assert all("chosen" in line and "watch/entropy" in line for line in lines)
@@ -375,9 +375,9 @@ def test_the_choice_is_the_best_of_each_part_on_dev_questions(
     for part, name in choice["chosen"].items():
         candidates = {one: choice["rates"][one] for one in declared.singles(part)}
         assert name == next(one for one in candidates if candidates[one] == max(candidates.values()))
-    last = [read(layout.settings_of(practised, "band").train_dir(seed) / "dev.jsonl") for seed in (0, 1)]
+    last = [read(layout.settings_of(practised, "recut").train_dir(seed) / "dev.jsonl") for seed in (0, 1)]
     rates = [np.mean([e.strict for e in run if e.update == max(f.update or 0 for f in run)]) for run in last]
-    assert choice["rates"]["band"] == pytest.approx(np.mean(rates))
+    assert choice["rates"]["recut"] == pytest.approx(np.mean(rates))
     late = layout.combined(practised, declared)
     assert late[BEST][1] == 1.0 and late["baseline-half"] == (declared.arms[BASELINE], 0.5)
 
@@ -388,7 +388,7 @@ def test_questions_that_the_base_never_solved_are_asked_more_often(
     hard = layout.never_solved(practised)
     assert finished["never_solved"] == len(hard)
     for who in ("trained-0", "trained-1"):
-        answers = results.Answers.of(read(layout.settings_of(practised, "band").episodes(who)))
+        answers = results.Answers.of(read(layout.settings_of(practised, "recut").episodes(who)))
         assert {q: count.samples for q, count in answers.sampled.items()} == {
             f"held_out_instances-{i:04d}": 3 if f"held_out_instances-{i:04d}" in hard else 2 for i in range(8)
         }
