@@ -41,14 +41,16 @@ CALL = '<tool_call>\n{"name": "no_such_tool", "arguments": {}}\n</tool_call>'  #
 
 
 class _Leaping(selectors.SelectSelector):
-    """Instead of waiting, moves the clock on; where only a thread's answer is waited for, it waits for that."""
+    """Instead of waiting, moves the clock on. What is farther off than any sample can only be a limit: before that comes a
+    thread's answer, and it waits for that."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
 
     def select(self, timeout: float | None = None) -> Any:
-        ready = super().select(timeout if timeout is None else 0)
+        moment = timeout is not None and timeout <= SECONDS[1]
+        ready = super().select(0 if moment else None)
         if not ready and timeout:
             self.now += timeout
         return ready

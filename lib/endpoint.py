@@ -27,12 +27,11 @@ from tinker_cookbook.renderers import Renderer, ToolCall
 from tinker_cookbook.renderers.base import Message, format_content_as_string
 
 from lib import evaluate, graph, loop
-from lib.agent import Attempt, EnvironmentFault, Label, playing
+from lib.agent import Attempt, EnvironmentFault, playing
 from lib.backends import ledger, prices
 from lib.backends.ledger import Ledger, LimitReached
 from lib.backends.meter import SpendRefused, allowed_spend
 from lib.backends.prices import Price, PriceError, Usage
-from lib.episodes import Writer
 from lib.graph import server
 from lib.graph.world import CONVENTIONS, CypherTool
 from lib.notebook import keep_if_same_inputs, stage_inputs
@@ -250,22 +249,13 @@ def ask(settings: Settings, name: str) -> Path:
 
 async def _ask(settings: Settings, endpoint: Endpoint, till: Till, uri: str) -> None:
     system, places = CONVENTIONS + graph.schema_text(settings.graph_dir), asyncio.Semaphore(AT_ONCE)
-    async with (
-        connected(endpoint) as client,
-        evaluate.world_for(settings, uri, settings.agent.evaluation_query_timeout) as (world, renderer),
-    ):
-        with Writer(settings.episodes(endpoint.arm)) as writer:
-            for decode, samples in (("sampled", settings.evaluate.samples), ("greedy", 1)):
-                temperature = settings.evaluate.temperature if decode == "sampled" else 0.0
-                chat = Chat(endpoint, client, till, renderer, system, settings, temperature, places)
-                label = Label(settings.run, endpoint.arm, 0, "evaluate", decode)
-                for split, questions in evaluate.asked_sets(settings).items():
-                    await evaluate.rollouts(
-                        lambda _: chat,  # noqa: B023  # used before the loop goes on
-                        questions, samples, label, world, renderer, settings, writer.write, frozenset(writer.done),
-                        f"{endpoint.arm}, {split}, {decode}",
-                    )  # fmt: skip
-            writer.finish()
+    async with connected(endpoint) as client:
+
+        def chat(decode: str, renderer: Renderer) -> Chat:
+            temperature = settings.evaluate.temperature if decode == "sampled" else 0.0
+            return Chat(endpoint, client, till, renderer, system, settings, temperature, places)
+
+        await evaluate.ask_sets(settings, endpoint.arm, chat, uri)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -7,15 +7,14 @@ removed at the next start. Timings, which differ from run to run, stand in a sib
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
-import os
-from collections.abc import Iterable, Iterator, KeysView
+from collections.abc import Iterator, KeysView
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from lib.files import Appended, parsed
 
 OUTCOMES = ("error", "strict", "form", "no_query", "wrong_turns", "wrong")  # the first that fits
 PHASES = ("train", "dev", "evaluate")
@@ -74,7 +73,7 @@ class Episode:
     @classmethod
     def from_line(cls, line: bytes) -> Episode:
         """The inverse of `line`. ValueError says what is wrong with it."""
-        record = _parsed(line)
+        record = parsed(line)
         if record.keys() != set(_FIELDS):
             missing, unknown = sorted(set(_FIELDS) - record.keys()), sorted(record.keys() - set(_FIELDS))
             raise ValueError(f"no episode: missing fields {missing}, unknown fields {unknown}")
@@ -111,7 +110,7 @@ def read_timings(path: Path) -> dict[str, dict[str, Any]]:
     timings = {}
     for number, line in _lines(path):
         with _naming(path, number):
-            timing = _parsed(line)
+            timing = parsed(line)
             timings[timing.pop("id")] = timing
     return timings
 
@@ -134,9 +133,9 @@ class Writer:
     def __init__(self, path: Path, timings: Path | None = None):
         self.path = Path(path)
         with ExitStack() as opened:
-            self._file = _Appended(self.path)
+            self._file = Appended(self.path)
             opened.callback(self._file.close)
-            self._timings = None if timings is None else _Appended(Path(timings))
+            self._timings = None if timings is None else Appended(Path(timings))
             if self._timings is not None:
                 opened.callback(self._timings.close)
             self.repaired = self._file.repair()
@@ -187,90 +186,11 @@ class Writer:
         self._places[name] = offset, length
 
 
-class _Appended:
-    """A file of lines that grows by whole lines and is held by one process at a time."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        while True:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if self._is_current():
-                    break
-            except BlockingIOError as e:
-                os.close(self._fd)
-                message = "another process writes this file; wait until it ends, or stop it"
-                raise BlockingIOError(errno.EWOULDBLOCK, message, str(path)) from e
-            os.close(self._fd)
-        self.size = os.fstat(self._fd).st_size
-
-    def _is_current(self) -> bool:
-        """False if the file was replaced by its former holder after it was opened here."""
-        try:
-            return os.path.samestat(os.fstat(self._fd), os.stat(self.path))
-        except FileNotFoundError:
-            return False
-
-    def repair(self) -> int:
-        """Complete a last line that only lacks its end, remove one that was cut off; returns the bytes removed."""
-        start, block = self.size, 1 << 16
-        while start:
-            begin = max(0, start - block)
-            end = os.pread(self._fd, start - begin, begin).rfind(b"\n")
-            start = begin + end + 1
-            if end >= 0:
-                break
-        last = os.pread(self._fd, self.size - start, start)
-        if not last:
-            return 0
-        try:
-            _parsed(last)
-        except ValueError:
-            os.ftruncate(self._fd, start)
-            self.size = start
-            return len(last)
-        self.append(b"\n")
-        return 0
-
-    def append(self, line: bytes) -> None:
-        left = memoryview(line)
-        try:
-            while left:
-                left = left[os.write(self._fd, left) :]
-        except OSError as e:
-            os.ftruncate(self._fd, self.size)  # or the next line would go on where this one broke off
-            message = f"{e.strerror}; the line was taken back, run the step again once that is cured"
-            raise OSError(e.errno, message, str(self.path)) from e
-        self.size += len(line)
-
-    def rewrite(self, places: Iterable[tuple[int, int]]) -> None:
-        """Put another order of the lines, given by offset and length, in the file's place."""
-        part = self.path.with_name(self.path.name + ".part")
-        with part.open("wb") as file:
-            for offset, length in places:
-                file.write(os.pread(self._fd, length, offset))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, self.path)
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-
 def _line(record: dict[str, Any]) -> bytes:
     try:
         return (json.dumps(record, sort_keys=True, ensure_ascii=False) + "\n").encode()
     except UnicodeEncodeError:  # half a surrogate pair, as a model's escapes may hold it
         return (json.dumps(record, sort_keys=True) + "\n").encode()
-
-
-def _parsed(line: bytes) -> dict[str, Any]:
-    record = json.loads(line)
-    if not isinstance(record, dict) or "id" not in record:
-        raise ValueError("no JSON object with an id")
-    return record
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,7 @@ import tinker
 from tinker_cookbook.completers import StopCondition, TinkerTokenCompleter, TokenCompleter, TokensWithLogprobs
 from tinker_cookbook.renderers import Renderer, get_renderer
 from tinker_cookbook.renderers.base import Message
-from tinker_cookbook.rl.rollout_strategy import RolloutResult, RolloutStrategy
-from tinker_cookbook.rl.rollouts import do_group_rollout, do_single_rollout
-from tinker_cookbook.rl.types import Env, EnvGroupBuilder, Trajectory
+from tinker_cookbook.rl.rollouts import do_single_rollout
 from tqdm import tqdm
 
 from lib import graph, loop, tally
@@ -29,6 +26,7 @@ from lib.backends.gauge import measured
 from lib.backends.serving import copy_checkpoints, serving
 from lib.backends.tokenizer import lock_tokenizer
 from lib.episodes import Episode, Writer
+from lib.faults import Answers, Patient, patiently
 from lib.files import read_jsonl, write_json
 from lib.graph import server
 from lib.graph.query import CACHE, Reader
@@ -67,32 +65,6 @@ async def world_for(settings: Settings, uri: str, timeout: float) -> AsyncIterat
         print(reader.report(), file=sys.stderr)  # depends on who came first, so it is in no file
 
 
-@asynccontextmanager
-async def together() -> AsyncIterator[asyncio.TaskGroup]:
-    """Tasks that are all done at the block's end. The first failure ends the others and is raised as it is."""
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            yield tasks
-    except ExceptionGroup as group:
-        raise group.exceptions[0] from None
-
-
-@dataclass(frozen=True)
-class InPlaces(RolloutStrategy):
-    """The rollouts of a group, each in a place of its own: one that ends makes room for another group's, and nobody's place
-    stays empty until the slowest of a group has ended."""
-
-    places: asyncio.Semaphore
-
-    async def execute(self, env_group_builder: EnvGroupBuilder, policy: TokenCompleter) -> RolloutResult:
-        async def one(env: Env) -> Trajectory:
-            async with self.places:
-                return await do_single_rollout(policy, env)
-
-        envs = await env_group_builder.make_envs()
-        return RolloutResult(await asyncio.gather(*map(one, envs)), envs, errors=[])
-
-
 async def rollouts(
     policy: Callable[[Question], TokenCompleter],
     asked: Sequence[Question],
@@ -110,33 +82,38 @@ async def rollouts(
 
     places: how many rollouts go on at once, first come, first served; to be shared by calls that go on beside each other.
 
-    A question of which some are done is played again whole, the others being part of its group: its draws are keyed,
-    so what was kept is what would come again.
-
-    Raises EnvironmentFault where the world fails: what was kept stays, and the next start goes on from there.
+    Raises EnvironmentFault where the world or a service fails: nothing more is begun then, what has begun is played to its
+    end and kept, and the next start goes on from there.
     """
-    in_places = InPlaces(places or asyncio.Semaphore(ROLLOUTS_AT_ONCE))
-    bar = tqdm(total=len(asked) * samples, desc=what or label.arm, unit="episode")
+    places = places or asyncio.Semaphore(ROLLOUTS_AT_ONCE)
+    failed = False
+    missing = [(q, s) for q in asked for s in range(samples) if label.episode_id(q, s) not in done]
+    bar = tqdm(
+        total=len(asked) * samples, initial=len(asked) * samples - len(missing), desc=what or label.arm, unit="episode"
+    )
 
-    def new(episode: Episode) -> None:
-        if episode.id not in done:
-            keep(episode)
-
-    async def one(question: Question) -> None:
-        if not all(label.episode_id(question, s) in done for s in range(samples)):
-            group = QuestionGroup(question, samples, world, renderer, settings.agent, label, new)
-            await do_group_rollout(group, policy(question), in_places)
-        bar.update(samples)
+    async def one(question: Question, sample: int) -> None:
+        nonlocal failed
+        group = QuestionGroup(question, 1, world, renderer, settings.agent, label, keep, first=sample)
+        try:
+            async with places:
+                if failed:
+                    return
+                [env] = await group.make_envs()
+                trajectory = await do_single_rollout(policy(question), env)
+            await group.compute_group_rewards([trajectory], [env])
+        except BaseException:
+            failed = True
+            raise
+        bar.update()
 
     try:
-        async with together() as tasks:
-            for question in asked:
-                tasks.create_task(one(question))
+        await loop.ended(*(one(question, sample) for question, sample in missing))
     finally:
         bar.close()
 
 
-def sampler(client: tinker.SamplingClient, settings: Settings, greedy: bool = False) -> TokenCompleter:
+def sampler(client: Any, settings: Settings, greedy: bool = False) -> TokenCompleter:
     temperature = 0.0 if greedy else settings.evaluate.temperature
     return TinkerTokenCompleter(client, max_tokens=settings.agent.max_tokens, temperature=temperature)
 
@@ -149,6 +126,8 @@ def evaluate(settings: Settings, arm: str) -> Path:
     if arm not in settings.arms:
         raise ValueError(f"arm {arm!r} is unknown; this run has {', '.join(settings.arms)}")
     work = settings.data / "work" / settings.run / f"evaluate-{arm}"
+    if not settings.episodes(arm).exists():
+        shutil.rmtree(work, ignore_errors=True)  # whoever removed an arm's episodes wants no answers of it either
     with (
         server.running(settings.graph_dir, settings.data) as uri,
         serving(settings, work, SAMPLER_SEED),
@@ -160,23 +139,34 @@ def evaluate(settings: Settings, arm: str) -> Path:
 
 
 async def _evaluate(settings: Settings, arm: str, uri: str, work: Path) -> None:
-    client = await arm_client(settings, arm, work)
+    faults = settings.train.faults
+    client = await patiently(lambda _: arm_client(settings, arm, work), faults)
+    with Answers(work / "answers.jsonl") as answers:
+        patient = Patient(client, faults, answers)
+        await ask_sets(settings, arm, lambda decode, _: sampler(patient, settings, greedy=decode == "greedy"), uri)
+
+
+async def ask_sets(settings: Settings, arm: str, policy: Callable[[str, Renderer], TokenCompleter], uri: str) -> None:
+    """Have a policy, which is told the decoding, answer all sets of the test into the arm's file of episodes."""
     places = asyncio.Semaphore(ROLLOUTS_AT_ONCE)
     async with world_for(settings, uri, settings.agent.evaluation_query_timeout) as (world, renderer):
         with Writer(settings.episodes(arm)) as writer:
             done = frozenset(writer.done)
 
             def part(split: str, asked: list[Question], decode: str, samples: int) -> Coroutine[Any, Any, None]:
-                policy = sampler(client, settings, greedy=decode == "greedy")
+                asks = policy(decode, renderer)
                 label, what = label_of(settings, arm, decode), f"{arm}, {split}, {decode}"
                 return rollouts(
-                    lambda _: policy, asked, samples, label, world, renderer, settings, writer.write, done, what, places
+                    lambda _: asks, asked, samples, label, world, renderer, settings, writer.write, done, what, places
                 )
 
-            async with together() as parts:  # beside each other, or each would wait for the slowest of the one before
-                for decode, samples in (("sampled", settings.evaluate.samples), ("greedy", 1)):
-                    for split, asked in asked_sets(settings).items():
-                        parts.create_task(part(split, asked, decode, samples))
+            await loop.ended(
+                *(  # beside each other, or each would wait for the slowest of the one before
+                    part(split, asked, decode, samples)
+                    for decode, samples in (("sampled", settings.evaluate.samples), ("greedy", 1))
+                    for split, asked in asked_sets(settings).items()
+                )
+            )
             writer.finish()
 
 
@@ -211,7 +201,8 @@ async def dev_counts(settings: Settings, uri: str) -> list[dict[str, int]]:
     """How many of the dev questions the base model had strictly right in `right` of `samples` draws at the set temperature;
     a pilot, by which the plan says what the test can see. To be called while a backend is served."""
     kept: list[Episode] = []
-    client = await tinker.ServiceClient().create_sampling_client_async(base_model=settings.base_model)
+    base = await tinker.ServiceClient().create_sampling_client_async(base_model=settings.base_model)
+    client = Patient(base, settings.train.faults)
     async with world_for(settings, uri, settings.agent.query_timeout) as (world, renderer):
         policy = sampler(client, settings)
         await rollouts(

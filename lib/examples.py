@@ -19,6 +19,7 @@ from lib.agent import EnvironmentFault, Question
 from lib.backends.serving import serving
 from lib.episodes import Episode, Writer
 from lib.evaluate import arm_client, label_of, questions, rollouts, sampler, world_for
+from lib.faults import Patient
 from lib.graph import server
 from lib.plan import FIRST_SET
 from lib.settings import ROOT, Settings, SettingsError, load
@@ -70,7 +71,7 @@ async def _record(settings: Settings, asked: list[Question], uri: str, work: Pat
 
     async with world_for(settings, uri, settings.agent.evaluation_query_timeout) as (world, renderer):
         for arm in settings.arms:
-            policy = sampler(await arm_client(settings, arm, work), settings)
+            policy = sampler(Patient(await arm_client(settings, arm, work), settings.train.faults), settings)
             await rollouts(
                 lambda _: policy,  # noqa: B023  # used before the loop goes on
                 asked,

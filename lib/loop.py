@@ -1,11 +1,12 @@
-"""Runs a coroutine to its end from anywhere: a notebook's cells run inside a loop of their own, where asyncio.run refuses."""
+"""Runs coroutines to their end: from anywhere, since a notebook's cells run inside a loop of their own, where asyncio.run
+refuses; and beside each other without cutting one off for another's failure."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 import threading
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
@@ -33,6 +34,15 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
         if apart.cancel():
             wait([apart.outcome])
         raise
+
+
+async def ended(*started: Awaitable[Any]) -> list[Any]:
+    """All results in their order, or the first error once all have ended: nothing is cut off for another's sake."""
+    results = await asyncio.gather(*started, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
 
 
 class _Apart:

@@ -281,9 +281,10 @@ def pace(
     long = min(LONG, context - PACE_TOKENS - 1)
     each = {n: _seconds(client, [tokens[i % len(tokens)] for i in range(n)], clock) for n in (long // SHORTER, long)}
     short, slow = each.values()
-    figures = {"short": short, "long": slow, "ratio": slow / short if short > 0 else math.nan, "prompts": list(each)}
-    if not short > 0:
+    figures: dict[str, Any] = {"prompts": list(each)}
+    if not short > 0 or math.isnan(slow):
         return Finding("pace", LOOK, "too fast, or too few tokens before the end of a text, to be measured", figures)
+    figures |= {"short": short, "long": slow, "ratio": slow / short}
     said = f"a token behind {long} tokens takes {figures['ratio']:.1f} times as long as behind {long // SHORTER} (at most {GROWTH:g})"
     if slow <= GROWTH * short:
         return Finding("pace", OK, said, figures)

@@ -20,7 +20,7 @@ from lib.backends.gauge import measured
 from lib.backends.serving import copy_checkpoints, serving
 from lib.episodes import Episode, Writer, read
 from lib.evaluate import questions, rollouts, sampler, world_for
-from lib.faults import Patient
+from lib.faults import Answers, Patient
 from lib.files import read_jsonl, write_bytes, write_json, write_jsonl, write_text
 from lib.graph import server
 from lib.settings import Settings
@@ -33,7 +33,7 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
     Writes data/runs/<run>/train/seed-<seed>: episodes.jsonl (every rollout), dev.jsonl (dev questions every few updates;
     a curve, which chooses nothing), updates.jsonl (a line an update), plan.sha256, checkpoint.json, checkpoint/, and
     interruptions.jsonl where there were any. A killed run goes on from the last state that was kept, one update back at
-    most; episodes of later updates are made anew. A finished one is left as it is.
+    most; episodes of later updates are played again from the answers that were kept. A finished one is left as it is.
 
     Raises headroom.NoHeadroom before the first update where the base model leaves less to gain than test.least_headroom,
     and what updates.run raises.
@@ -76,8 +76,10 @@ async def practise(settings: Settings, seed: int, uri: str, work: Path, out: Pat
             kept = await updates.run(settings, work, practice, curve)
             practice.close()
             assert kept.state is not None and kept.sampler is not None
+            last = settings.train.updates
             client = await tinker.ServiceClient().create_sampling_client_async(model_path=kept.sampler)
-            await curve(Patient(client, settings.train.faults), settings.train.updates)
+            with Answers(updates.answers(work, last)) as answers:
+                await curve(Patient(client, settings.train.faults, answers), last)
             practised.finish()
             dev.finish()
     _keep_checkpoint(settings, work, kept.state, kept.sampler, out)
@@ -85,7 +87,7 @@ async def practise(settings: Settings, seed: int, uri: str, work: Path, out: Pat
 
 
 def _go_on(out: Path, kept: Kept) -> None:
-    """Drop what was done after the last state that was kept, and note it: it is done again, on a host with other draws.
+    """Drop what was done after the last state that was kept, and note it: it is played again, from the answers that are kept.
 
     The dev questions before the next update stay, since they were asked with that very state.
     """

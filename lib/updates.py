@@ -29,8 +29,9 @@ from tinker_cookbook.rl.train import train_step
 from tinker_cookbook.rl.types import Env, Metrics, Trajectory, TrajectoryGroup
 
 from lib.agent import EnvironmentFault
-from lib.faults import Patient, outside, patiently
+from lib.faults import Answers, HalfAnswer, Patient, outside, patiently
 from lib.files import write_json
+from lib.loop import ended
 from lib.settings import Faults, Settings
 
 KEPT_FOR = 3 * 24 * 3600  # seconds that a host keeps a state that isn't deleted: over a weekend
@@ -126,8 +127,9 @@ async def run(
     policy = await Policy.open(settings, work)
     figures = list(policy.kept.figures)
     for number in range(policy.kept.update, t.updates):
-        client = Patient(await policy.sampler(), t.faults)
-        _, rolled = await ended(policy.keep(number, figures), _played(settings, number, client, source, look))
+        with Answers(answers(work, number)) as kept:
+            client = Patient(await policy.sampler(), t.faults, kept)
+            _, rolled = await ended(policy.keep(number, figures), _played(settings, number, client, source, look))
         update = Update(number, rolled, _lost(rolled, t.faults))
         if data := await objective([one.rollouts for one in rolled if _whole(one, t.faults)]):
             update.figures.update(await policy.step(number, data))
@@ -138,13 +140,9 @@ async def run(
     return await policy.finish()
 
 
-async def ended(*started: Awaitable[Any]) -> list[Any]:
-    """All results in their order, or the first error once all have ended: nothing is cut off for another's sake."""
-    results = await asyncio.gather(*started, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return results
+def answers(work: Path, number: int) -> Path:
+    """File of what the policy before update `number` answered; kept until the state after that update is."""
+    return work / f"answers-{number:06d}.jsonl"
 
 
 async def _played(settings: Settings, number: int, client: Any, source: Source, look: Look) -> list[Rolled]:
@@ -268,9 +266,12 @@ class Policy:
                 await self._open()
             figures: dict[str, Any] = {}
             logprobs = await train_step(data, self.client, t.learning_rate, 1, t.loss, metrics=figures)
+            if not all(one.isfinite().all() for one in logprobs):
+                raise HalfAnswer("the trainer's log-probabilities are no numbers")
             return figures | compute_kl_sample_train(data, logprobs)
 
-        return await (patiently(made, t.faults) if self.kept.update == number else made(0))
+        again = t.faults if self.kept.update == number else replace(t.faults, tries=1)
+        return await patiently(made, again)
 
     async def keep(self, number: int, figures: list[dict[str, Any]]) -> None:
         """Save the state before update `number`, then note it, then delete the one that it replaces.
@@ -312,6 +313,8 @@ class Policy:
     def _note(self, kept: Kept) -> None:
         write_json(Kept.file(self.work), asdict(kept))
         self.kept = kept
+        for number in range(kept.update):
+            answers(self.work, number).unlink(missing_ok=True)
 
     async def _delete_replaced(self) -> None:
         """What can't be deleted now is tried again after the next state; a host drops it in the end."""

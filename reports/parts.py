@@ -534,7 +534,7 @@ class Report:
                 anew = sum(one["episodes_made_anew"] for one in stops)
                 words.append(
                     f"Practice of seed {seed} was interrupted, and gone on from before update {where}; {count(anew)} episodes of "
-                    "unfinished updates were made anew (interruptions.jsonl)."
+                    "unfinished updates were played again (interruptions.jsonl)."
                 )
             if lost := found.get("faults", {}).get("rollouts_lost", 0):
                 words.append(

@@ -1,4 +1,4 @@
-"""Every call on a hosted service, recorded while the cookbook's loop runs over the adapter and the stand-in, and held against
+"""Every call on a hosted service, recorded while the training loop runs over the adapter and the stand-in, and held against
 the installed packages.
 
     python -m tests.contracts   # in the environment of `make fireworks`; writes docs/contracts.md
@@ -32,15 +32,16 @@ from tinker.lib.public_interfaces.sampling_client import SamplingClient
 from tinker.lib.public_interfaces.service_client import ServiceClient
 from tinker.lib.public_interfaces.training_client import TrainingClient
 
+from lib import updates
 from lib.backends import fireworks, fireworks_sampling, fireworks_training
 from lib.backends.fireworks_types import Checkpoint
 from lib.backends.remote import Thing
 from lib.backends.tokenizer import lock_tokenizer
-from tests import cookbook_loops, fireworks_service, small_models
+from tests import fireworks_service, small_models, toy_training
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "contracts.md"
-UPDATES, KILLED_AT = 5, 3
+UPDATES, ENDED_AT = 5, 3
 # The SDKs' classes, and those whose calls stand for theirs.
 TINKER = {
     ServiceClient: fireworks.ServiceClient,
@@ -81,30 +82,40 @@ class Call(NamedTuple):
 
 @dataclass
 class Run:
-    """What `record` leaves: the calls, the stand-in's account, and where the loop logged."""
+    """What `record` leaves: the calls, the stand-in's account, and what the loop kept in the end."""
 
     calls: list[Call]
     account: fireworks_service.Account
-    log: Path
+    kept: updates.Kept
     model: str
 
 
 def record(folder: Path) -> Run:
-    """The cookbook's reinforcement learning, killed and resumed; the control's route; promotion; the end of a session."""
+    """The training loop, ended and gone on with; the control's route; promotion; the end of a session."""
     model = str(small_models.lfm2(folder / "model"))
     lock_tokenizer(model)
     seen: set[Call] = set()
     with fireworks_service.serving(folder / "remote", seed=5) as account, watched(seen):
-        for die_at in (KILLED_AT, -1):
-            with contextlib.suppress(cookbook_loops.Killed):
-                cookbook_loops.practise(Path(model), folder, UPDATES, die_at, rolling_save_every=1)
+        settings, practice = toy_training.settings_for(model, UPDATES), toy_training.Practice()
+        with contextlib.suppress(Ended):
+            asyncio.run(updates.run(settings, folder, practice, toy_training.no_look, guards=[_ends]))
+        kept = asyncio.run(updates.run(settings, folder, practice, toy_training.no_look))
         path = asyncio.run(_control(model))
         with environment("FIREWORKS_API_KEY", "a key"):
             fireworks.promote(path, "graph-study")
             account_of, _, promoted = Checkpoint.parse(path, "sampler_weights").session_name.rpartition("/")
             other = min(set(account.sessions_of.values()) - {promoted})
             fireworks.Host("").delete(Thing("session", "session", "", "fireworks", "", f"{account_of}/{other}"))
-    return Run(sorted(seen, key=_order), account, folder / "rl", model)
+    return Run(sorted(seen, key=_order), account, kept, model)
+
+
+class Ended(Exception):
+    """Stands for whatever ends a process in the middle of a run."""
+
+
+def _ends(update: updates.Update) -> None:
+    if update.number == ENDED_AT:
+        raise Ended
 
 
 async def _control(model: str) -> str:
@@ -220,11 +231,11 @@ def page(calls: list[Call]) -> str:
         [
             "# Every call on a hosted service",
             "",
-            f"Written by `python -m tests.contracts` with {versions}: the calls were recorded while the cookbook's",
-            "reinforcement learning ran over the Fireworks adapter and a stand-in for the service (killed, resumed, the",
+            f"Written by `python -m tests.contracts` with {versions}: the calls were recorded while the training",
+            "loop ran over the Fireworks adapter and a stand-in for the service (ended in between, gone on with, the",
             "control's route, promotion, the end of a session). `make contracts` fails when a call or a package is no longer what stands here.",
             "",
-            "## On Tinker's clients, by the cookbook's loop and the study",
+            "## On Tinker's clients, by the training loop and the study",
             "",
             *_calls(ours),
             "",

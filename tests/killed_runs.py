@@ -20,7 +20,7 @@ from typing import Any
 
 from tinker_cookbook.renderers.base import Message
 
-from lib import evaluate, plan, train, updates
+from lib import evaluate, faults, plan, train, updates
 from lib.agent import Attempt, Question, QuestionGroup, Verdict
 from lib.backends import checkpoints, training
 from lib.episodes import Episode, Writer
@@ -72,6 +72,17 @@ def isolate() -> None:
         (plan, "digest", lambda _: "0" * 64),
     ):
         setattr(owner, name, value)
+
+
+def note_answers(path: Path) -> None:
+    """Write down each answer that the sampler gave, and was kept, by its name."""
+    file, keep = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), faults.Answers.keep
+
+    def noted(self: faults.Answers, name: str, answer: Any) -> None:
+        keep(self, name, answer)
+        os.write(file, f"{name}\n".encode())
+
+    setattr(faults.Answers, "keep", noted)  # noqa: B010
 
 
 def die(*_: Any, **__: Any) -> None:
@@ -154,6 +165,7 @@ def run(data: Path, arm: Callable[[], None] | None = None) -> tuple[bool, dict[s
     settings = settings_in(data)
     child = os.fork()
     if child == 0:
+        note_answers(data / "answers.txt")
         os.dup2(os.open(data / "stderr.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
         if arm is not None:
             arm()

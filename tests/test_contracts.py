@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 from typing import Any
 
 import pytest
@@ -110,8 +109,8 @@ def test_a_call_that_nobody_makes_is_found_to_be_wrong() -> None:
 
 
 def test_paths_say_what_another_process_needs(run: Run) -> None:
-    for line in (run.log / "checkpoints.jsonl").read_text().splitlines():
-        state = json.loads(line)["state_path"]
-        checkpoint = Checkpoint.parse(state, "weights")
-        assert str(checkpoint) == state and checkpoint.base_model == run.model
-        assert checkpoint.path in run.account.states
+    assert run.kept.state is not None and run.kept.sampler is not None
+    for saved, kind in ((run.kept.state, "weights"), (run.kept.sampler, "sampler_weights")):
+        checkpoint = Checkpoint.parse(saved, kind)
+        assert str(checkpoint) == saved and checkpoint.base_model == run.model
+        assert checkpoint.path in (run.account.states | run.account.samplers)

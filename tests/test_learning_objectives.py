@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ import tinker
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tinker_cookbook.renderers import get_renderer
 from tinker_cookbook.rl.rollouts import do_group_rollout
 from tinker_cookbook.rl.types import TrajectoryGroup
 
-from lib import updates
+from lib import tiny, updates
 from lib.agent import EnvironmentFault, Label
 from lib.backends import local
 from lib.backends.losses import importance_sampling
@@ -25,11 +25,9 @@ from lib.graph.query import Reader
 from lib.graph.world import CypherWorld
 from lib.learning.objectives import FORM, TRUNCATED, Counted, Objective, Scored, k3, patient_logprobs
 from tests.small_models import lfm2
-from tests.test_agent import AGENT, BROKEN, RIGHT, Says, call, renderer
+from tests.test_agent import AGENT, BROKEN, RIGHT, Says, call
 from tests.toy_questions import scored
 from tests.toy_training import practise, settings_for, weights
-
-__all__ = ["renderer"]  # test_agent's fixture
 
 REWARDS = st.lists(st.sampled_from([0.0, 0.25, 0.6, FORM, 1.0]), min_size=2, max_size=8)
 
@@ -113,7 +111,7 @@ def test_advantages_of_a_group_sum_to_nought(
     rewards: list[float], spread: bool, shuffled: int | None, constant: float
 ) -> None:
     found = advantages(trained(Objective(spread=spread, shuffled=shuffled, constant=constant), scored(*rewards)))
-    assert len(found) == len(rewards) and sum(found) == pytest.approx(0, abs=1e-5)
+    assert len(found) == len(rewards) and sum(found) == pytest.approx(0, abs=1e-3)
     if len(set(rewards)) > 1:
         size = torch.tensor(found).std(correction=0).item() * constant
         assert size == pytest.approx(1 if spread else torch.tensor(rewards).std(correction=0).item(), rel=1e-3)
@@ -126,7 +124,7 @@ def test_shuffled_rewards_are_the_groups_own_and_the_same_when_an_update_is_made
 ) -> None:
     group, objective = scored(*rewards), Objective(shuffled=seed)
     once, own = advantages(trained(objective, group)), advantages(trained(Objective(), group))
-    assert Counter(once) == Counter(own) and once == advantages(trained(objective, group))
+    assert sorted(once) == pytest.approx(sorted(own), abs=1e-6) and once == advantages(trained(objective, group))
 
 
 def test_shuffled_rewards_say_nothing_of_the_answers(rolled: list[list[TrajectoryGroup]]) -> None:
@@ -210,32 +208,38 @@ def test_options_that_don_t_go_together_are_refused(options: dict[str, Any], sai
         Objective(**options)
 
 
-def test_a_group_counts_its_calls_and_says_what_was_cut_off(uri: str, renderer: Any) -> None:
-    """On the database: a query once more, one that fails, a message that is none, and one that is cut."""
+def test_a_group_counts_its_calls_and_says_what_was_cut_off(uri: str) -> None:
+    """On the database: a query once more, one that fails, and a message that is none; then one that is cut."""
+    renderer = get_renderer("qwen3_instruct", tiny.build_tokenizer("", ["?"], [RIGHT], ["no rows"], ["Tomar"]))
     malformed = '<tool_call>\n{"name": "run_cypher", "arguments": {"query": \n</tool_call>'
-    says = [call(RIGHT), call(RIGHT), call(BROKEN), malformed, ("MATCH (t:Tag) RETURN", "length")]
+    cut = ("MATCH (t:Tag) RETURN", "length")
 
-    async def go() -> TrajectoryGroup:
+    async def go(*says: Any) -> TrajectoryGroup:
         reader = Reader(uri, at_once=4, timeout=20)
         try:
             rows = (await reader.run(RIGHT, 10)).rows
             question = {"id": "q", "question": "?", "rows": rows, "structure": "s", "hops": 0, "split": "train"}
             world, label = CypherWorld(reader, renderer, "(:Tag)", AGENT), Label("r", "a", 0, "train", update=0)
-            group = Counted(question, 1, world, renderer, dataclasses.replace(AGENT, max_turns=9), label).more(1)
+            group = Counted(question, 1, world, renderer, AGENT, label).more(1)
             assert isinstance(group, Counted) and (group.first, group.size) == (1, 1)
             return await do_group_rollout(group, Says(renderer.tokenizer, says))
         finally:
             await reader.close()
 
-    group = asyncio.run(go())
-    [metrics], [trajectory] = group.metrics_G, group.trajectories_G
-    assert (metrics["strict"], metrics["repeated"], metrics["failed"]) == (1.0, 1.0, 2.0)
-    assert group.final_rewards_G == [1.0] and trajectory.stop_reason in TRUNCATED
+    for says, counted, truncated in (
+        ([call(RIGHT), call(RIGHT), call(BROKEN), malformed], (1, 2), False),
+        ([call(RIGHT), cut], (0, 0), True),
+    ):
+        group = asyncio.run(go(*says))
+        [metrics], [trajectory] = group.metrics_G, group.trajectories_G
+        assert (metrics["repeated"], metrics["failed"]) == counted and metrics["strict"] == 1
+        assert group.final_rewards_G == [1.0] and (trajectory.stop_reason in TRUNCATED) == truncated
 
 
 # ------------------------------------------------------------ the distance from the base
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(-20, 0), st.floats(-20, 0)), min_size=1))
 def test_k3_is_never_below_nought(pairs: list[tuple[float, float]]) -> None:
     policy, reference = torch.tensor(pairs, dtype=torch.float64).T
@@ -306,5 +310,5 @@ def test_half_an_answer_of_the_base_is_a_fault(base: str) -> None:
 
     faults = dataclasses.replace(settings_for(base, 1).train.faults, tries=2)
     for tokens in ([1, 2, 3], [1, 2]):
-        with pytest.raises(EnvironmentFault, match="HalfAnswer.*asked 2 times"):
+        with pytest.raises(EnvironmentFault, match=r"HalfAnswer.*asked 2 times"):
             asyncio.run(patient_logprobs(Half(), faults)(tinker.ModelInput.from_ints(tokens)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import subprocess
 import sys
@@ -14,11 +15,12 @@ import tinker
 from tinker_cookbook.renderers import get_renderer
 
 from lib import tiny, train
-from lib.agent import Label
+from lib.agent import EnvironmentFault, Label
 from lib.backends import local
 from lib.episodes import Writer, read
 from lib.evaluate import SAMPLER_SEED, renderer_for, rollouts, sampler
-from lib.files import write_jsonl
+from lib.faults import Answers, Patient
+from lib.files import read_jsonl, write_jsonl
 from lib.graph.query import Reader
 from lib.graph.world import CypherWorld
 from lib.settings import Settings, load
@@ -47,12 +49,28 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
     return chosen
 
 
-def play(settings: Settings, uri: str, out: Path, work: Path) -> list[str]:
-    """Four samples of each question into a file of episodes, going on from what is there; the ids of what was made."""
+def play(settings: Settings, uri: str, out: Path, work: Path, most: int = 10_000) -> list[str]:
+    """Four samples of each question into a file of episodes, going on from what is there; the ids of what was made.
+
+    most: answers of the sampler, which fails after so many.
+    """
     made: list[str] = []
 
+    class Failing:
+        asked = 0
+
+        def __init__(self, client: Any):
+            self.client = client
+
+        async def sample_async(self, **asked: Any) -> Any:
+            self.asked += 1
+            if self.asked > most:
+                raise ConnectionError("gone")
+            return await self.client.sample_async(**asked)
+
     async def go() -> None:
-        client = await tinker.ServiceClient().create_sampling_client_async(base_model=str(settings.base_dir))
+        base = await tinker.ServiceClient().create_sampling_client_async(base_model=str(settings.base_dir))
+        client = Patient(Failing(base), few, answers)
         renderer = renderer_for(settings)
         reader = Reader(uri, at_once=4)
         world = CypherWorld(reader, renderer, SCHEMA, settings.agent)
@@ -67,7 +85,8 @@ def play(settings: Settings, uri: str, out: Path, work: Path) -> list[str]:
         finally:
             await reader.close()
 
-    with local.serving(work, SAMPLER_SEED):
+    few = dataclasses.replace(settings.train.faults, tries=1)
+    with local.serving(work, SAMPLER_SEED), Answers(work / "answers.jsonl") as answers:
         asyncio.run(go())
     return made
 
@@ -81,8 +100,23 @@ def test_one_missing_sample_is_made_again_to_the_same_byte(settings: Settings, u
     )  # samples of one question differ, or this shows nothing
     missing = episodes[6]
     left.write_bytes(b"".join(e.line() for e in reversed(episodes) if e != missing))  # as they ended, not sorted
-    assert play(settings, uri, left, tmp_path / "work") == [missing.id]
+    assert play(settings, uri, left, tmp_path / "again") == [missing.id]
     assert left.read_bytes() == whole.read_bytes()
+
+
+def test_what_was_answered_before_a_service_failed_is_not_asked_again(
+    settings: Settings, uri: str, tmp_path: Path
+) -> None:
+    play(settings, uri, tmp_path / "whole.jsonl", tmp_path / "work")
+    left, work = tmp_path / "left.jsonl", tmp_path / "other"
+    for most in (7, 5):
+        with pytest.raises(EnvironmentFault, match=r"ConnectionError: gone \(asked once\)"):
+            play(settings, uri, left, work, most)
+    assert len(read_jsonl(work / "answers.jsonl")) == 12  # what had begun was played on, and nothing came twice
+    play(settings, uri, left, work)
+    assert left.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    whole, disturbed = (read_jsonl(f / "answers.jsonl") for f in (tmp_path / "work", work))
+    assert sorted(line["id"] for line in disturbed) == sorted(line["id"] for line in whole)
 
 
 def test_what_came_after_the_last_state_is_forgotten_and_noted(tmp_path: Path) -> None:
@@ -137,6 +171,9 @@ def test_a_run_that_is_killed_anywhere_ends_in_the_same_bytes(tmp_path: Path) ->
         "interruptions.jsonl"
     }
     assert not [path for folder in folders for path in (folder / "work").rglob("*.*")]
+
+    answered, once = ((folder / "answers.txt").read_text().splitlines() for folder in folders)
+    assert len(set(answered)) == len(answered) and set(answered) == set(once)  # none was asked again
 
     states = [state["update"] for _, state in told.values()]
     assert states[:10] == [0, 0, 0, 0, 0, 0, 2, 3, 4, 4]  # never back, and never further than what was saved

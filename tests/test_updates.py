@@ -6,10 +6,12 @@ import asyncio
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import tinker
 from tinker import types
@@ -18,6 +20,7 @@ from tinker_cookbook.rl.types import StepResult
 from lib import faults, updates
 from lib.agent import EnvironmentFault
 from lib.backends import local, rollout_key, sampling_client, training_client
+from lib.backends.futures import API
 from lib.backends.ledger import LimitReached
 from lib.backends.tokenizer import lock_tokenizer
 from tests import cookbook_loops, toy_training
@@ -95,6 +98,7 @@ FAULTS = [
     ConnectionResetError(),
     "no samples",
     "no log-probabilities",
+    "no numbers",
 ]
 OWN = [
     status(tinker.BadRequestError, 400),
@@ -120,9 +124,10 @@ class Sampler:
             answer = await usual(client, **asked)
             if fault == "no samples":
                 return dataclasses.replace(answer, sequences=[])
-            if fault == "no log-probabilities":
+            if fault in ("no log-probabilities", "no numbers"):
                 [one] = answer.sequences
-                half = types.SampledSequence(stop_reason="stop", sequence_id="1", tokens_np=one.tokens_np)
+                logprobs = None if fault == "no log-probabilities" else one.tokens_np * np.nan
+                half = types.SampledSequence("stop", "1", tokens_np=one.tokens_np, logprobs_np=logprobs)
                 return dataclasses.replace(answer, sequences=[half])
             return answer
 
@@ -226,24 +231,46 @@ def test_a_sampler_that_is_stuck_or_gives_half_is_a_fault() -> None:
         asyncio.run(faults.Patient(Stuck(), few).sample_async(num_samples=1))
 
 
-@pytest.mark.parametrize("when", ["forward_backward_async", "optim_step_async"])
+def no_numbers(answer: Any) -> Any:
+    """A pass's answer with log-probabilities that are none."""
+    for output in answer.loss_fn_outputs:
+        output["logprobs"] = types.TensorData.from_numpy(output["logprobs"].to_numpy() * np.float32(np.nan))
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("when", "how"),
+    [
+        ("forward_backward_async", "lost"),
+        ("optim_step_async", "lost"),
+        ("forward_backward_async", "stuck"),
+        ("forward_backward_async", "no numbers"),
+    ],
+)
 def test_a_step_that_failed_is_made_again_from_the_state_before_it(
-    base: str, undisturbed: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+    base: str, undisturbed: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, how: str
 ) -> None:
-    """Also where it was done and only its answer was lost."""
+    """Also where it was done and only its answer was lost, never came, or made no sense."""
     usual = getattr(training_client.TrainingClient, when)
     times = Counter[str]()
 
-    async def lost(self: Any, *args: Any, **options: Any) -> Any:
+    async def failing(self: Any, *args: Any, **options: Any) -> Any:
         future = await usual(self, *args, **options)
         times[when] += 1
-        if times[when] == 2:
-            await future.result_async()
+        if times[when] != 2:
+            return future
+        answer = await future.result_async()
+        if how == "lost":
             raise FAULTS[4]  # type: ignore[misc]
-        return future
+        if how == "stuck":
+            await asyncio.sleep(3600)
+        changed: Future[Any] = Future()
+        changed.set_result(no_numbers(answer))
+        return API(changed)
 
-    monkeypatch.setattr(training_client.TrainingClient, when, lost)
-    kept = practise(settings_for(base, STEPS), tmp_path)
+    monkeypatch.setattr(training_client.TrainingClient, when, failing)
+    within = {"answer_within": 3.0} if how == "stuck" else {}
+    kept = practise(settings_for(base, STEPS, **within), tmp_path)
     assert weights(tmp_path, kept) == undisturbed and times[when] == STEPS + 1
 
 

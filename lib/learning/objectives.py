@@ -98,7 +98,7 @@ class Objective:
         if not 0 <= self.most < 1:
             raise ValueError(f"most = {self.most:g}: a wrong answer must be worth less than a right one, and 0 or more")
         wrong = {"reward": FORM, "strict": 0.0}.get(self.credit, self.most)
-        if self.cap < 0 or (self.cap and self.cap >= 1 - wrong):
+        if self.cap < 0 or (self.cap and 1 - self.cap <= wrong):
             raise ValueError(
                 f"cap = {self.cap:g}: with credit {self.credit!r} a wrong answer is worth up to {wrong:g}, so a right one may "
                 f"lose less than {1 - wrong:g}"
@@ -155,7 +155,7 @@ class Objective:
     def _advantages(self, group: TrajectoryGroup) -> torch.Tensor:
         worths = torch.tensor(self.worths(group) if self.shuffled is None else self._shuffled(group))
         advantages = worths - worths.mean()
-        if self.spread:
+        if self.spread and self.mixed(group):  # of a constant group it would enlarge what rounding left
             advantages = advantages / (worths.std(correction=0) + EPSILON)
         return advantages / self.constant
 

@@ -67,10 +67,17 @@ class Tries:
         counts = [count for _, count in self._until(question, before)]
         return Count(sum(count.samples for count in counts), sum(count.right for count in counts))
 
-    def weighted(self, question: str, before: int, half_life: float) -> tuple[float, float]:
-        """(attempts, right ones) before an update; those of the last one count whole, those `half_life` updates older half."""
-        found = [(0.5 ** ((before - 1 - update) / half_life), count) for update, count in self._until(question, before)]
-        return sum(w * count.samples for w, count in found), sum(w * count.right for w, count in found)
+    def weighted(self, question: str, before: int, half_life: float) -> tuple[float, float, int]:
+        """(attempts, right ones, the last update that had any) before an update.
+
+        The last attempts count whole, those `half_life` updates older half: what is known of a question fades only as more
+        becomes known. (0, 0, PREPASS) for a question that was never attempted.
+        """
+        found = self._until(question, before)
+        last = found[-1][0] if found else PREPASS
+        weights = [0.5 ** ((last - update) / half_life) for update, _ in found]
+        attempts = sum(weight * count.samples for weight, (_, count) in zip(weights, found, strict=True))
+        return attempts, sum(weight * count.right for weight, (_, count) in zip(weights, found, strict=True)), last
 
     def _until(self, question: str, before: int) -> list[tuple[int, Count]]:
         return sorted((update, count) for update, count in self._counts.get(question, {}).items() if update < before)
@@ -83,24 +90,28 @@ def rates(
     alike: Callable[[Question], Hashable],
     half_life: float,
 ) -> dict[str, Rate]:
-    """The rate of each question by id, from the attempts before an update, which weigh as `Tries.weighted` says.
+    """The rate of each question by id, from the attempts before an update.
 
     alike: what questions of similar difficulty have in common, such as their structure. A few attempts at a question say
     little, so the rate of what is alike is drawn towards that of all questions, and a question's rate towards that of what
     is alike (beta-binomial; Gelman et al., Bayesian Data Analysis, section 5.3). How strongly is told by how much questions
-    differ (lib.tally.beta, without weights); where no difference shows, the prior is the uniform distribution. That strength
-    is too small rather than too large, since part of the difference lies between what is alike. A question that was never
-    asked is moved by what is alike.
+    differ (lib.tally.beta, without weights), and never less than by one attempt; where no difference shows, the prior is the
+    uniform distribution.
+
+    half_life: updates. A question's attempts weigh as `Tries.weighted` says. For what is alike they weigh less the older they
+    are, so that a question that wasn't asked for long is moved by the fresh rollouts of others.
     """
     asked = [count for q in questions if (count := tries.total(q["id"], before)).samples]
     a, b = (tally.beta(*zip(*asked, strict=True)) if asked else None) or (1.0, 1.0)
-    seen = np.array([tries.weighted(q["id"], before, half_life) for q in questions], float).reshape(-1, 2)
+    strength, mean = max(1.0, a + b), a / (a + b)
+    seen = np.array([tries.weighted(q["id"], before, half_life) for q in questions], float).reshape(-1, 3)
+    fresh = 0.5 ** ((before - 1 - seen[:, 2]) / half_life)
     kinds = [alike(q) for q in questions]
     sums: dict[Hashable, np.ndarray] = defaultdict(lambda: np.zeros(2))
-    for kind, counts in zip(kinds, seen, strict=True):
-        sums[kind] += counts
-    prior = np.array([(a + sums[kind][1]) / (a + b + sums[kind][0]) for kind in kinds])
-    right, wrong = (a + b) * prior + seen[:, 1], (a + b) * (1 - prior) + seen[:, 0] - seen[:, 1]
+    for kind, weight, counts in zip(kinds, fresh, seen[:, :2], strict=True):
+        sums[kind] += weight * counts
+    prior = np.array([(strength * mean + sums[kind][1]) / (strength + sums[kind][0]) for kind in kinds])
+    right, wrong = strength * prior + seen[:, 1], strength * (1 - prior) + seen[:, 0] - seen[:, 1]
     found = np.stack([right / (right + wrong), *(special.betaincinv(right, wrong, p) for p in _TAILS)], axis=1)
     return {q["id"]: Rate(*map(float, row)) for q, row in zip(questions, found, strict=True)}
 
