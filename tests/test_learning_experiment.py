@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import re
 import shutil
 import zlib
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -21,17 +22,21 @@ from tinker_cookbook.renderers import get_renderer
 
 from lib import bootstrap, tiny, updates
 from lib.agent import QuestionGroup, plain_message
+from lib.compare import points
 from lib.episodes import Episode, read
 from lib.evaluate import renderer_for, spoken
-from lib.files import read_jsonl, write_jsonl, write_text
+from lib.files import read_jsonl, write_json, write_jsonl, write_text
 from lib.graph.world import DONE, CypherWorld, asks
 from lib.learning import arms, budget, building, experiment, figures, imitation, jobs, layout, learner, results
 from lib.learning.arms import BASELINE, BEST, Declared
 from lib.learning.rates import Tries
 from lib.settings import ROOT, Settings, SettingsError, load
 from lib.train import Practice
+from reports import render
+from reports.learning import Learning
 from tests import synthetic
 from tests.killed_runs import SYSTEM, Words
+from tests.test_pipeline import closure
 
 DECLARED = arms.load()
 
@@ -414,3 +419,69 @@ def test_results_say_of_each_arm_what_was_declared(
         assert one["share"] == 0.5 and max(one["tokens"]) < 0.75 * finished["budget"], name
     drawn = practised.data / "learning" / "figures"
     assert {path.name for path in drawn.iterdir()} == {f"{n}.{end}" for n in figures.FIGURES for end in ("svg", "png")}
+
+
+# ------------------------------------------------------------ the page
+
+
+def test_the_page_says_what_the_file_says(practised: Settings, finished: dict[str, Any], tmp_path: Path) -> None:
+    [page] = render.render_learning(practised.data, tmp_path, quarto=False)
+    text = " ".join(re.sub(r"<[^>]*>", " ", page.read_text()).split())
+    for one in finished["arms"].values():
+        assert points(one["gains"]["control"]["delta"]) in text and one["why"].split(".")[0] in text
+    assert f"{finished['budget']:,}" in text and "nan" not in re.findall(r"\b\w+\b", text)
+
+
+@pytest.mark.parametrize("verdict", ["better", "worse", "no difference shown"])
+def test_sentences_are_true_whichever_way_it_came_out(
+    practised: Settings, finished: dict[str, Any], tmp_path: Path, verdict: str
+) -> None:
+    found = json.loads(json.dumps(finished))
+    for one in found["arms"].values():
+        one["verdicts"] = dict.fromkeys(one["verdicts"], verdict)
+    found["targets"]["reach"] = {"arm": None, "reached": False}
+    found["choice"]["chosen"] = dict.fromkeys(found["choice"]["chosen"], BASELINE)
+    write_json(tmp_path / "learning" / "results.json", found)
+    page = Learning(tmp_path)
+    start, nothing = page.start(), page.nothing_words()
+    assert ("**Better** than the control" in start) == (verdict == "better")
+    assert ("**Worse** than the control" in start) == (verdict == "worse")
+    assert ("No difference from the control shown" in start) == (verdict == "no difference shown")
+    assert "is the baseline once more" in start
+    assert ("Every arm was better" in nothing) == (verdict == "better")
+    assert nothing.count(verdict) == (1 if verdict == "better" else len(found["arms"]) - 1)
+    assert "no arm could be tested" in page.targets()
+
+
+def test_an_absent_experiment_has_no_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        render.main(["--learning", "--data", str(tmp_path), "--out", str(tmp_path)])
+    assert ended.value.code == 1 and "make learning" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------ the pipeline
+
+
+def test_a_stage_depends_on_what_it_runs_and_reads() -> None:
+    stages = yaml.safe_load((arms.ARMS.parent / "dvc.yaml").read_text())["stages"]
+    assert all(stage["desc"].endswith(".") for stage in stages.values())
+    for name in ("practise", "combine", "clean"):
+        needed = closure("import lib.learning.learner")
+        named = set(stages[name]["deps"])
+        assert not {file for file in needed if not named & {file, *map(str, Path(file).parents)}}, name
+    own = {f"lib/learning/{name}.py" for name in layout.OWN}
+    assert own <= set(stages["practise"]["deps"])
+    made = {
+        key for stage in stages.values() for out in stage["outs"] for key in ([out] if isinstance(out, str) else out)
+    }
+    for name, stage in stages.items():
+        for dep in stage["deps"]:
+            assert (
+                (ROOT / dep).exists() or dep in made or dep.startswith(("data/graph", "data/questions", "data/runs"))
+            ), name
+    assert [word for stage in list(stages.values())[:-1] for word in stage["cmd"].split()[3:]] == list(experiment.STEPS)
+
+
+def test_what_is_missing_is_said_with_the_step_that_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"learning: .*before\.json is missing: .*experiment prepare"):
+        experiment.main(["practise", "--data", str(tmp_path)])

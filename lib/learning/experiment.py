@@ -26,6 +26,7 @@ from lib.backends.serving import serving
 from lib.cold_start import cold_start
 from lib.episodes import Episode, Writer, read
 from lib.evaluate import SAMPLER_SEED, arm_client, label_of, questions, rollouts, sampler, world_for
+from lib.faults import Patient
 from lib.files import write_json
 from lib.graph import server
 from lib.learning import arms, results
@@ -46,7 +47,7 @@ from lib.learning.layout import (
     inputs,
     never_solved,
     settings_of,
-)  # fmt: skip
+)
 from lib.learning.learner import learn
 from lib.measures import mean
 from lib.plan import FIRST_SET
@@ -102,7 +103,8 @@ async def _answered(
     writer: Writer,
 ) -> None:
     """All samples of the questions that aren't in the file yet."""
-    policy, done = sampler(client, one, greedy=label.decode == "greedy"), frozenset(writer.done)
+    patient, done = Patient(client, one.train.faults), frozenset(writer.done)
+    policy = sampler(patient, one, greedy=label.decode == "greedy")
     await rollouts(lambda _: policy, asked, samples, label, world, renderer, one, writer.write, done)
 
 
