@@ -9,6 +9,7 @@ from typing import Any
 
 from lib.compare import points
 from lib.learning.arms import BASELINE, HALF
+from lib.learning.figures import ordered
 from reports.markdown import code, count, escape, interval, listed, percent, rate, raw, table
 
 GONE = "–"
@@ -20,7 +21,7 @@ class Learning:
     def __init__(self, data: Path | str):
         self.folder = Path(data) / "learning"
         self.found: dict[str, Any] = json.loads((self.folder / "results.json").read_text(encoding="utf-8"))
-        self.arms: dict[str, Any] = self.found["arms"]
+        self.arms = ordered(self.found)
         self.rules: dict[str, Any] = self.found["rules"]
 
     def figure(self, name: str) -> str:
@@ -197,7 +198,11 @@ class Learning:
     def choice_table(self) -> str:
         chosen = self.found["choice"]
         parts: Callable[[str], str] = lambda name: ", ".join(p for p, one in chosen["chosen"].items() if one == name)  # noqa: E731
-        rows = [[code(name), percent(found), parts(name) or GONE] for name, found in chosen["rates"].items()]
+        rows = [
+            [code(name), percent(found), parts(name) or GONE]
+            for name in self.arms
+            if (found := chosen["rates"].get(name)) is not None
+        ]
         return table(["arm", "dev questions, strict", "chosen for"], rows, escaped=True)
 
 

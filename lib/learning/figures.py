@@ -20,9 +20,14 @@ Found = dict[str, Any]  # results.json
 COLUMNS = 3  # of small pictures
 
 
+def ordered(found: Found) -> dict[str, Found]:
+    """The arms as they were declared; a file's keys are in the order of the alphabet."""
+    return {name: found["arms"][name] for name in found["order"]}
+
+
 def gains(found: Found) -> Figure:
     """Each arm over the control, and over the baseline, with corrected intervals."""
-    arms = found["arms"]
+    arms = ordered(found)
     figure, axes = plt.subplots(1, 2, figsize=(plots.WIDTH, 0.8 + 0.3 * len(arms)), sharey=True)
     for axis, against in zip(axes, ("control", "baseline"), strict=True):
         rows = [(y, one["gains"][against]) for y, one in enumerate(arms.values()) if against in one["gains"]]
@@ -32,12 +37,12 @@ def gains(found: Found) -> Figure:
 
 
 def gains_alt(found: Found) -> str:
-    return f"Corrected intervals by arm, in points. {_said(found, 'control')}. {_said(found, 'baseline')}."
+    return f"Intervals of the gain by arm, in points. {_said(found, 'control')}. {_said(found, 'baseline')}."
 
 
 def curves(found: Found) -> Figure:
     """Gain on dev questions against sampled tokens, an arm a picture, over the baseline's in grey."""
-    arms = found["arms"]
+    arms = ordered(found)
     rows = math.ceil(len(arms) / COLUMNS)
     figure, axes = plt.subplots(rows, COLUMNS, figsize=(plots.WIDTH, 1.6 * rows), sharex=True, sharey=True)
     for axis, (name, one) in zip(axes.flat, arms.items(), strict=False):
@@ -55,13 +60,13 @@ def curves(found: Found) -> Figure:
 
 
 def curves_alt(found: Found) -> str:
-    last = "; ".join(f"{name} {_span(one['curve'][-1])}" for name, one in found["arms"].items())
+    last = "; ".join(f"{name} {_span(one['curve'][-1])}" for name, one in ordered(found).items())
     return f"Lines of the gain on dev questions over sampled tokens, an arm a picture beside the baseline. At the end: {last}."
 
 
 def signal(found: Found) -> Figure:
     """Of all groups sampled, replaced ones included: with a signal, all right, none right."""
-    arms, target = found["arms"], found["targets"]["signal"]["least"]
+    arms, target = ordered(found), found["targets"]["signal"]["least"]
     figure, axis = plt.subplots(figsize=(plots.WIDTH, 0.8 + 0.3 * len(arms)))
     left = np.zeros(len(arms))
     kinds = {
@@ -82,13 +87,13 @@ def signal(found: Found) -> Figure:
 
 
 def signal_alt(found: Found) -> str:
-    shares = ", ".join(f"{name} {one['signal']:.0%}" for name, one in found["arms"].items())
+    shares = ", ".join(f"{name} {one['signal']:.0%}" for name, one in ordered(found).items())
     return f"Stacked bars: share of all sampled groups with a signal: {shares}."
 
 
 def reach(found: Found) -> Figure:
     """What is newly reached, on questions that the base never solved, beside what became reliable, on all."""
-    arms, k = found["arms"], found["samples"]
+    arms, k = ordered(found), found["samples"]
     figure, axes = plt.subplots(1, 2, figsize=(plots.WIDTH, 0.8 + 0.3 * len(arms)), sharey=True)
     titles = (f"reach: pass@{found['rules']['reach']}, never solved", f"reliability: pass^{k}, all")
     for axis, key, title in zip(axes, ("reach", "all"), titles, strict=True):
@@ -99,7 +104,7 @@ def reach(found: Found) -> Figure:
 
 
 def reach_alt(found: Found) -> str:
-    said = "; ".join(f"{name} {_span(one['reach'])} and {_span(one['all'])}" for name, one in found["arms"].items())
+    said = "; ".join(f"{name} {_span(one['reach'])} and {_span(one['all'])}" for name, one in ordered(found).items())
     return (
         f"Corrected intervals by arm of reach on questions never solved, and of reliability on all, in points: {said}."
     )
@@ -133,7 +138,7 @@ def _curve(axis: Axes, looks: Sequence[Found], colour: str) -> None:
 
 
 def _said(found: Found, against: str) -> str:
-    arms = {name: one["gains"][against] for name, one in found["arms"].items() if against in one["gains"]}
+    arms = {name: one["gains"][against] for name, one in ordered(found).items() if against in one["gains"]}
     return f"Over the {against}: " + "; ".join(f"{name} {_span(one)}" for name, one in arms.items())
 
 

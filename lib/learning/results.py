@@ -252,6 +252,7 @@ class Experiment:
             "choice": choice(self.settings),
             "references": self._references(),
             "never_solved": len(hard),
+            "order": list(found),
             "arms": found,
             "halves": {name: one | {"not_inferior": self._not_inferior(one)} for name, one in halves.items()},
             "clean": self._clean(single),
