@@ -188,7 +188,7 @@ def clean(settings: Settings, declared: Declared) -> None:
         "code": fingerprints.digest((name, (ROOT / name).read_bytes()) for name in code),
     }
     go_on(one.run_dir, one.work("cold-start"), given)
-    if not (one.run_dir / "base.json").exists():
+    if not one.system_prompt.exists():  # the last file that it writes
         cold_start(one)
     side_by_side(
         {
