@@ -28,8 +28,6 @@ from pathlib import Path
 from typing import Any
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads don't survive a fork
-# In the place of this folder, whose coverage.py would pass for the package that numba looks for.
-sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tqdm import tqdm
 
