@@ -121,3 +121,13 @@ def test_a_reward_that_is_not_what_the_answer_is_worth_is_caught() -> None:
 def test_a_run_without_a_base_model_is_told_so(settings: Settings, tmp_path: Path) -> None:
     with pytest.raises(trial.TrialError, match="makes or takes the base model first"):
         trial.trial(dataclasses.replace(settings, data=tmp_path))
+
+
+def test_a_run_that_has_the_trials_name_is_left_alone(settings: Settings, tmp_path: Path) -> None:
+    there = dataclasses.replace(settings, data=tmp_path)
+    other = trial.of(there)
+    for file in (there.run_dir / "base.json", other.run_dir / "base.json", other.episodes("base")):
+        write_json(file, {})
+    with pytest.raises(trial.TrialError, match="named-trial is a run of its own"):
+        trial.trial(there)
+    assert other.episodes("base").exists()
