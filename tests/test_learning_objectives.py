@@ -152,7 +152,7 @@ def test_what_was_cut_off_is_in_no_mean_and_isn_t_trained() -> None:
 # ------------------------------------------------------------ worth
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     credit=st.sampled_from(["reward", "strict", "f1", "lenient"]),
     most=st.floats(0, 1.2),

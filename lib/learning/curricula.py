@@ -33,7 +33,7 @@ class Band:
     easy: float  # share
     never: float  # share
     every: int  # updates between two cuts; 0: the pre-pass decides once and for all
-    half_life: float = math.inf  # updates after which an attempt counts half, since the model has changed
+    half_life: float = math.inf  # updates after which an attempt counts half beside newer ones (`rates.rates`)
     alike: Literal["structure", "hops"] = "structure"
 
     def rates(self, update: int, tries: Tries) -> dict[str, Rate]:
