@@ -249,13 +249,16 @@ async def connected(endpoint: Endpoint) -> Any:
             f"endpoint {endpoint.name!r} wants a key: set the environment's {endpoint.key}, without a space in it"
         )
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    try:  # a proxy would look for localhost elsewhere
-        client = httpx.AsyncClient(
-            base_url=endpoint.url.rstrip("/") + "/", headers=headers, timeout=PATIENCE, trust_env=not endpoint.here
-        )
+    try:
+        base = httpx.URL(endpoint.url.rstrip("/") + "/")
+        if (base.port or 0) > 65_535:
+            raise httpx.InvalidURL(f"there is no port {base.port}")
     except httpx.InvalidURL as e:
         raise EndpointError(f"endpoint {endpoint.name!r}: url = {endpoint.url!r} is no address ({e})") from None
-    async with client:
+    # a proxy would look for localhost elsewhere
+    async with httpx.AsyncClient(
+        base_url=base, headers=headers, timeout=PATIENCE, trust_env=not endpoint.here
+    ) as client:
         yield client
 
 

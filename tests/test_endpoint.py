@@ -288,6 +288,7 @@ def test_a_key_is_sent_and_never_shown(settings: Settings, model: Model, monkeyp
         ([{"name": "A b", "url": "http://localhost:1/v1", "model": "m", "key": ""}], r"endpoints\[0\]\.name = 'A b'"),
         ([{"name": "a", "url": "http://elsewhere.org/v1", "model": "m", "key": ""}], "use https"),
         ([{"name": "a", "url": "localhost", "model": "m", "key": ""}], r"must be an address"),
+        ([{"name": "a", "url": "http://localhost:1/v1", "model": "m", "key": "sk-1"}], "never write the key itself"),
     ],
 )
 def test_an_endpoint_that_cant_be_is_named(tmp_path: Path, given: Any, says_why: str) -> None:
