@@ -56,6 +56,10 @@ validate: .venv/ready ## the path from question to score: an oracle must get 1.0
 structures: .venv/ready ## the experiment on the number of structures taught: see experiments/structures
 	@dvc repro experiments/structures/dvc.yaml
 
+.PHONY: learning
+learning: .venv/ready ## the experiment on more learning per rollout: see experiments/learning
+	@dvc repro experiments/learning/dvc.yaml
+
 lab: .venv/ready ## open the notebooks
 	@jupyter lab notebooks
 
@@ -84,7 +88,7 @@ lock: | $(UV) ## pin what pyproject.toml asks for
 
 clean: ## remove everything that `make study` made but the environment; data/raw stays
 	@for run in data/runs/*/spend/remote.jsonl; do [ ! -e "$$run" ] || { echo "$$run notes what a run made at a service, and the ledger beside it what was spent: see python -m lib.watchdog, copy that folder away, and remove it first" >&2; exit 1; }; done
-	rm -rf data/graph data/questions data/human data/structures data/notebooks data/runs data/work data/timings data/neo4j reports/_site .dvc/cache .dvc/tmp
+	rm -rf data/graph data/questions data/human data/structures data/learning data/notebooks data/runs data/work data/timings data/neo4j reports/_site .dvc/cache .dvc/tmp
 
 .venv/ready: requirements.lock
 .venv-fireworks/ready: requirements-fireworks.lock

@@ -97,6 +97,7 @@ class Chat(TokenCompleter):
         settings: Settings, temperature: float, places: asyncio.Semaphore,
     ):  # fmt: skip
         self.endpoint, self.client, self.till, self.renderer, self.places = endpoint, client, till, renderer, places
+        self.others: set[str] = set()  # models that the service named where another was asked for
         spec = CypherTool(None, settings.agent, Attempt()).run_cypher.to_spec()
         self.system = {"role": "system", "content": system}
         self.asked = {
@@ -131,7 +132,8 @@ class Chat(TokenCompleter):
             async with self.places:
                 call = self.till.send(body)
                 try:
-                    answer = read(await self._post(body))
+                    found = await self._post(body)
+                    answer = read(found)
                 except _Passing as e:
                     problem = e
                     self.till.failed(call, e)
@@ -140,9 +142,17 @@ class Chat(TokenCompleter):
                     self.till.failed(call, e)
                     raise
             self.till.paid(call, answer[2])
+            self._look_at(found.json().get("model"))
             return answer
         raise EnvironmentFault(f"{self.endpoint.name} at {self.endpoint.url} gave no answer in {len(PAUSES) + 1} tries "
                                f"({problem}); what it answered is kept: start again once it is well")  # fmt: skip
+
+    def _look_at(self, named: Any) -> None:
+        """Some servers answer with whatever they have loaded; others name a version of what was asked for."""
+        if isinstance(named, str) and named not in (self.endpoint.model, *self.others):
+            self.others.add(named)
+            print(f"{self.endpoint.name}: {self.endpoint.model!r} was asked, and the service says that {named!r} answered: "
+                  "look whether that is the model you mean", file=sys.stderr)  # fmt: skip
 
     async def _post(self, body: dict[str, Any]) -> httpx.Response:
         try:
@@ -153,11 +163,11 @@ class Chat(TokenCompleter):
             wait = found.headers.get("retry-after", "")
             raise _Passing(f"status {found.status_code}", float(wait) if wait.isdecimal() else 0.0)
         if found.status_code != 200:
-            said = " ".join(found.text.split())[:300]
+            said = " ".join(found.text.split())
             if key := os.environ.get(self.endpoint.key):
                 said = said.replace(key, "[the key]")
             raise EnvironmentFault(
-                f"{self.endpoint.name} at {self.endpoint.url} refuses the call (status {found.status_code}): {said}"
+                f"{self.endpoint.name} at {self.endpoint.url} refuses the call (status {found.status_code}): {said[:300]}"
             )
         return found
 
@@ -167,19 +177,30 @@ def read(answer: httpx.Response) -> tuple[Message, bool, Usage]:
     try:
         content = answer.json()
         choice, usage = content["choices"][0], content["usage"]
-        used = Usage(prompt=usage["prompt_tokens"], sampled=usage["completion_tokens"])
-        reason = choice["finish_reason"]
+        used = Usage(prompt=_count(usage["prompt_tokens"]), sampled=_count(usage["completion_tokens"]))
+        reason, given = choice["finish_reason"], choice["message"]
         if reason not in ("stop", "tool_calls", "length"):
             raise ValueError(f"finish_reason {reason!r}")
-        return said_message(choice["message"]), reason == "length", used
+        if reason == "tool_calls" and not given.get("tool_calls"):
+            raise ValueError("it says that it calls a tool, and holds no call")
+        return said_message(given), reason == "length", used
     except (ValueError, LookupError, TypeError, AttributeError) as e:
         raise _Passing(f"an answer in another form: {type(e).__name__} {e}") from None
 
 
+def _count(given: Any) -> int:
+    """Of tokens. Raises ValueError for what is none: less than nothing would give money back."""
+    if not isinstance(given, int) or given < 0:
+        raise ValueError(f"{given!r} tokens")
+    return given
+
+
 def said_message(given: dict[str, Any]) -> Message:
     """The endpoint's message as the environment's. A call whose arguments are no JSON stays the text that it is, for the
-    environment to find malformed."""
+    environment to find malformed. Raises ValueError for a content that is no text."""
     text, calls = given.get("content") or "", []
+    if not isinstance(text, str):
+        raise ValueError(f"a content of {type(text).__name__}")
     for call in given.get("tool_calls") or []:
         function = call["function"]
         try:
@@ -218,15 +239,25 @@ def openai_messages(history: list[Message]) -> list[dict[str, Any]]:
 @asynccontextmanager
 async def connected(endpoint: Endpoint) -> Any:
     """An HTTP client of the endpoint. It follows no redirect: the key is for the address that was named."""
+    if endpoint.key and not re.fullmatch("[A-Z_][A-Z0-9_]*", endpoint.key):
+        raise EndpointError(
+            f"endpoint {endpoint.name!r}: `key` must name a variable of the environment, in capitals, and never be the key itself"
+        )
     key = os.environ.get(endpoint.key, "") if endpoint.key else ""
     if endpoint.key and not re.fullmatch("[!-~]+", key):  # else the error of what sends it would show it
         raise EndpointError(
             f"endpoint {endpoint.name!r} wants a key: set the environment's {endpoint.key}, without a space in it"
         )
     headers = {"Authorization": f"Bearer {key}"} if key else {}
+    try:
+        base = httpx.URL(endpoint.url.rstrip("/") + "/")
+        if (base.port or 0) > 65_535:
+            raise httpx.InvalidURL(f"there is no port {base.port}")
+    except httpx.InvalidURL as e:
+        raise EndpointError(f"endpoint {endpoint.name!r}: url = {endpoint.url!r} is no address ({e})") from None
     # a proxy would look for localhost elsewhere
     async with httpx.AsyncClient(
-        base_url=endpoint.url.rstrip("/") + "/", headers=headers, timeout=PATIENCE, trust_env=not endpoint.here
+        base_url=base, headers=headers, timeout=PATIENCE, trust_env=not endpoint.here
     ) as client:
         yield client
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import hashlib
 import json
 import shutil
 import sys
@@ -23,7 +24,7 @@ from lib.backends.meter import SpendRefused
 from lib.backends.serving import BackendMissing, serving
 from lib.episodes import Episode, Writer
 from lib.evaluate import arm_client, label_of, questions, rollouts, sampler, world_for
-from lib.faults import Patient
+from lib.faults import Answers, Patient
 from lib.graph import server
 from lib.plan import FIRST_SET
 from lib.settings import ROOT, Settings, SettingsError, load
@@ -50,7 +51,10 @@ def chosen(settings: Settings) -> list[Question]:
 
 
 def record(settings: Settings) -> Path:
-    """Write as many new samples as the test took, of each arm on each chosen question. The same seeds give the same bytes."""
+    """Write as many new samples as the test took, of each arm on each chosen question. The same seeds give the same bytes.
+
+    A start after a kill asks for none again that was answered.
+    """
     asked = chosen(settings)
     work = settings.data / "work" / settings.run / "examples"
     kept: list[Episode] = []
@@ -58,8 +62,9 @@ def record(settings: Settings) -> Path:
         with (
             server.running(settings.graph_dir, settings.data) as uri,
             serving(settings, work, FRESH_SEED),
+            Answers(work / f"answers-{_compared(settings)}.jsonl") as answers,
         ):
-            loop.run(_record(settings, asked, uri, work, kept))
+            loop.run(_record(settings, asked, uri, work, kept, answers))
         shutil.rmtree(work, ignore_errors=True)
     path(settings).unlink(missing_ok=True)  # the writer appends, and these are made anew as a whole
     with Writer(path(settings)) as writer:
@@ -69,13 +74,20 @@ def record(settings: Settings) -> Path:
     return path(settings)
 
 
-async def _record(settings: Settings, asked: list[Question], uri: str, work: Path, kept: list[Episode]) -> None:
+def _compared(settings: Settings) -> str:
+    """A name for the arms as they were compared, so that no answer of others is taken for theirs."""
+    return hashlib.sha256((settings.run_dir / "results.json").read_bytes()).hexdigest()[:12]
+
+
+async def _record(
+    settings: Settings, asked: list[Question], uri: str, work: Path, kept: list[Episode], answers: Answers | None = None
+) -> None:
     def keep(episode: Episode) -> None:
         kept.append(dataclasses.replace(episode, id=episode.id.replace("/evaluate/", "/fresh/", 1)))
 
     async with world_for(settings, uri, settings.agent.evaluation_query_timeout) as (world, renderer):
         for arm in settings.arms:
-            policy = sampler(Patient(await arm_client(settings, arm, work), settings.train.faults), settings)
+            policy = sampler(Patient(await arm_client(settings, arm, work), settings.train.faults, answers), settings)
             await rollouts(
                 lambda _: policy,  # noqa: B023  # used before the loop goes on
                 asked,

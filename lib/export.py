@@ -37,7 +37,7 @@ from lib.compare import points
 from lib.episodes import Episode, read
 from lib.files import write_text
 from lib.graph import server
-from lib.settings import ROOT, SETS, Settings, SettingsError, load
+from lib.settings import ROOT, SETS, Named, Settings, SettingsError, load
 
 CLOSE = 1e-3  # of a log-probability: merging an adapter rounds in float32; untrained weights differ by tenths
 TEXT = 64  # tokens of the text on which the two are compared
@@ -60,7 +60,8 @@ def export(settings: Settings, seed: int, out: Path, measure: int = 0) -> dict[s
         raise ExportError(f"{out} is there already: choose another folder, or remove it")
     paths = json.loads(file.read_text())
     part = out.with_name(out.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
+    for left in (part, *_halves(part)):
+        shutil.rmtree(left, ignore_errors=True)
     if settings.local is not None:
         found = _of_this_machine(settings, file.with_name("checkpoint"), paths["sampler"], part)
     else:
@@ -132,6 +133,11 @@ def _names(folder: Path, file: str = "*.safetensors") -> set[str]:
     return found
 
 
+def _halves(part: Path) -> tuple[Path, Path]:
+    """Folders of what is fetched from a host, and of the whole model that is made from it."""
+    return part.with_name(part.name + ".fetched"), part.with_name(part.name + ".whole")
+
+
 def _of_a_host(settings: Settings, state: str, out: Path) -> dict[str, Any]:
     """Downloads a checkpoint by the cookbook's own functions, which refuse names that the base model doesn't have.
 
@@ -143,13 +149,12 @@ def _of_a_host(settings: Settings, state: str, out: Path) -> dict[str, Any]:
             "(python -m lib.backends.fireworks promote CHECKPOINT MODEL), and download that in its console"
         )
     allowed_spend(lambda: "Downloading a checkpoint starts a training session at the service.")
-    fetched = out.with_name(out.name + ".fetched")
+    fetched, whole = _halves(out)
     try:
         weights.download(tinker_path=state, output_dir=str(fetched), base_url=settings.train.base_url or None)
         weights.build_lora_adapter(
             base_model=settings.base_model, adapter_path=str(fetched), output_path=str(out / "adapter")
         )
-        whole = out.with_name(out.name + ".whole")
         weights.build_hf_model(base_model=settings.base_model, adapter_path=str(fetched), output_path=str(whole))
     except TinkerCookbookError as e:
         raise ExportError(f"{state} can't be taken out: {e}") from e
@@ -197,17 +202,18 @@ def card(settings: Settings, seed: int, found: dict[str, Any]) -> str:
 
     found: what `export` returns. Every figure comes from the run's files.
     """
-    base = getattr(settings.model, "name", "a small model that the study made")
+    named = isinstance(settings.model, Named)
+    place = getattr(settings.model, "name", "a small model that the study made")
+    base = Path(place).name if Path(place).is_absolute() else place  # a folder's path is nobody else's business
     licence = {"bird": "CC BY-SA 4.0 (BIRD, and Stack Exchange's contributors)",
                "stackexchange": "CC BY-SA 4.0 (Stack Exchange's contributors)",
                "twin": "none of others: the graph is made up",
                "neo4j": "that of your own database"}[settings.graph.source]  # fmt: skip
     how = "all weights" if settings.train.training == "full" else f"adapters of rank {settings.train.lora_rank}"
-    named = isinstance(base, str) and settings.cold_start is None
     return "\n".join(
         [
             "---",
-            *([f"base_model: {base}"] if named and not Path(base).is_absolute() else []),
+            *([f"base_model: {base}"] if named and base == place else []),
             "pipeline_tag: text-generation",
             "tags: [reinforcement-learning, tool-use, cypher]",
             "---",
@@ -267,6 +273,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--params", type=Path, default=ROOT / "params.yaml", help="the run's parameter file")
     parser.add_argument("--data", type=Path, default=None, help="another data folder than the project's")
     given = parser.parse_args(arguments)
+    if given.measure < 0:
+        parser.error(f"--measure {given.measure}: how many questions to ask, 0 or more")
     try:
         settings = load(given.params, given.data)
         if settings.run != given.run:

@@ -76,12 +76,14 @@ def pilot(episodes: Sequence[Episode]) -> Pilot:
     1) * growth, the two fitted to all episodes' sums by least squares: the last prompt is what has to be computed if all
     before it is cached, and with the last answer it is the sequence that is trained (a renderer that takes thoughts out of
     earlier turns makes a sequence of each turn, and trains more). Within a group, the episodes of a training question in an
-    update, nothing is trained where rewards are equal; episodes of other phases are taken as trained.
+    update, nothing is trained where rewards are equal; episodes of other phases are taken as trained. Those that a fault ended
+    are left out: they broke off, and their reward is none.
 
     Raises ForecastError for no episode.
     """
+    episodes = [e for e in episodes if e.fault is None]
     if not episodes:
-        raise ForecastError("the pilot has no episode")
+        raise ForecastError("the pilot has no episode that ended by itself")
     turns = np.array([max(1, e.turns) for e in episodes], float)
     prompt = np.array([e.tokens["prompt"] for e in episodes], float)
     sampled = np.array([e.tokens["sampled"] for e in episodes], float)

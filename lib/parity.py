@@ -343,22 +343,27 @@ def control_and_base(settings: Settings) -> Finding:
 def parity(settings: Settings) -> dict[str, list[Finding]]:
     """All checks of the run as far as it is, by arm; written to data/runs/<run>/parity.json.
 
-    Raises ParityError where there is no base model or no question, and what the backend and the meter raise.
+    Raises ParityError before anything is asked where there is no base model or no question, and what the backend and the
+    meter raise.
     """
     if not settings.base_dir.is_dir():
         raise ParityError(f"{settings.base_dir} is missing: make the base model first, with `make study`")
     renderer = renderer_for(settings)
     world = prompts(settings, renderer)
     texts = right_answers(questions(settings, settings.practised)[:TEXTS], world, renderer)
+    if not texts:
+        raise ParityError(f"no question of {settings.practised}.jsonl has a reference query: make the questions first")
+    practised_texts = {
+        seed: _practised(settings, seed, world, renderer)
+        for seed in settings.train.seeds
+        if (settings.train_dir(seed) / "checkpoint.json").exists()
+    }
     work = settings.data / "work" / settings.run / "parity"
     shutil.rmtree(work, ignore_errors=True)
     with serving(settings, work, SAMPLER_SEED):
         found = {"control": [control_and_base(settings), *untrained(settings, work, texts, renderer)]}
-        for seed in settings.train.seeds:
-            if (settings.train_dir(seed) / "checkpoint.json").exists():
-                found[f"trained-{seed}"] = trained(
-                    settings, seed, work, _practised(settings, seed, world, renderer), renderer
-                )
+        for seed, answers in practised_texts.items():
+            found[f"trained-{seed}"] = trained(settings, seed, work, answers, renderer)
     shutil.rmtree(work, ignore_errors=True)
     lines = {arm: [asdict(finding) for finding in findings] for arm, findings in found.items()}
     write_json(settings.run_dir / "parity.json", {"run": settings.run, "arms": lines})
@@ -370,7 +375,12 @@ def _practised(settings: Settings, seed: int, world: World, renderer: Renderer) 
     file = settings.train_dir(seed) / "episodes.jsonl"
     ids = dict.fromkeys(json.loads(line)["question"] for line in file.read_text(encoding="utf-8").splitlines())
     asked = {question["id"]: question for question in questions(settings, settings.practised)}
-    return right_answers([asked[name] for name in sorted(ids)[:TEXTS] if name in asked], world, renderer)
+    texts = right_answers([asked[name] for name in sorted(ids)[:TEXTS] if name in asked], world, renderer)
+    if not texts:
+        raise ParityError(
+            f"{file} names no question of {settings.practised}.jsonl: the questions were made anew after training"
+        )
+    return texts
 
 
 def untrained(settings: Settings, work: Path, texts: Sequence[Text], renderer: Renderer) -> list[Finding]:

@@ -30,7 +30,7 @@ from tinker_cookbook.exceptions import TinkerCookbookError
 
 from lib import forecast
 from lib.agent import Question
-from lib.backends import prices
+from lib.backends import ledger, prices
 from lib.backends.checkpoints import NAME
 from lib.backends.meter import ALLOWED, SpendRefused, allowed_spend
 from lib.backends.prices import PriceError
@@ -42,6 +42,7 @@ from lib.settings import ROOT, SETS, Model, Named, Settings, SettingsError, foun
 
 KEYS = {"tinker": "TINKER_API_KEY", "fireworks": "FIREWORKS_API_KEY"}
 PACKAGES = {"tinker": "tinker", "fireworks": "fireworks.training"}
+BESIDES = ("trial", "parity", "endpoint-")  # stages of the ledger that no forecast counts, by their names' beginnings
 OLD = 60  # days after which a price should be looked at again
 ANSWER_WITHIN = 60.0  # seconds, of the service
 MEMORY, DISK = 6, 4  # GB that a study takes beside its model
@@ -88,8 +89,9 @@ def _ask(settings: Settings, environment: Mapping[str, str]) -> list[types.Suppo
         client = tinker.RestClient(base_url=settings.train.base_url or None)
         return client.get_server_capabilities().result(timeout=ANSWER_WITHIN).supported_models
     except (tinker.AuthenticationError, tinker.PermissionDeniedError) as e:
+        said = str(e).replace(environment[KEYS[backend]], "[the key]")
         return Finding(
-            "model", REFUSED, f"the service doesn't take this key ({e}): look at {KEYS[backend]} and the account"
+            "model", REFUSED, f"the service doesn't take this key ({said}): look at {KEYS[backend]} and the account"
         )
     except (tinker.TinkerError, TimeoutError, OSError, ValueError) as e:
         return Finding("model", LOOK, f"the service couldn't be asked ({type(e).__name__}: {e})")
@@ -272,14 +274,18 @@ def _price(settings: Settings, today: datetime.date) -> Finding:
 
 
 def _spend(settings: Settings, environment: Mapping[str, str]) -> Finding:
-    """Whether the limit leaves room for the forecast's upper bound; a run that meets its limit stops half-way."""
+    """Whether the limit leaves room for the forecast's upper bound and for what is spent beside it; a run that meets its limit
+    stops half-way."""
     try:
         cost, file = forecast.of_run(settings, settings.train.backend, settings.base_model)
+        besides = _besides(settings)
     except (OSError, ValueError) as e:
         return Finding("spending", LOOK, f"there is no forecast ({e}): `python -m lib.forecast PILOT.jsonl` makes one")
-    most = cost.upper[2]
+    most = cost.upper[2] + besides
     figures = {"forecast": cost.cached[0], "at_most": most}
-    said = f"the whole run would cost ${cost.cached[0]:.2f} with caching and at most ${most:.2f}, by {file}"
+    said = f"the whole run would cost ${cost.cached[0]:.2f} with caching and at most ${cost.upper[2]:.2f}, by {file}"
+    if besides:
+        said += f", and up to ${besides:.2f} is spent on what that leaves out"
     try:
         limit = allowed_spend(lambda: f"{said}.", environment)
     except SpendRefused as e:
@@ -290,6 +296,15 @@ def _spend(settings: Settings, environment: Mapping[str, str]) -> Finding:
     if warning := forecast.another_model(file, settings):
         return Finding("spending", LOOK, f"{said}, within {ALLOWED}={limit:.2f}. {warning}", figures)
     return Finding("spending", OK, f"{said}, within {ALLOWED}={limit:.2f}", figures)
+
+
+def _besides(settings: Settings) -> float:
+    """US dollars at most that the run's ledger holds for what no forecast counts: trials, checks, endpoints, lost calls."""
+    file = ledger.path(settings.run_dir)
+    if not file.exists():
+        return 0.0
+    account = ledger.read(file)
+    return account.in_flight + sum(s.upper for name, s in account.stages.items() if name.startswith(BESIDES))
 
 
 def _quota(settings: Settings) -> Finding:

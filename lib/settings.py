@@ -476,6 +476,11 @@ def _check_backend(settings: Settings) -> None:
                 "train.training to lora, whose adapters are float32, or local.dtype to float32"
             )
         return
+    if train.base_url and not ADDRESS.fullmatch(train.base_url):
+        raise SettingsError(
+            "train.base_url must be an address like https://host:8000, without a key or a password in it, which plan and "
+            "dvc.lock would keep; empty for the service's own"
+        )
     if not isinstance(settings.model, Named):
         raise SettingsError(
             f"train.backend = {train.backend!r} serves models that it knows by name, not one that is made here: set model to "

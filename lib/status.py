@@ -7,7 +7,7 @@
     python -m lib.status RUN --tensorboard FOLDER, --wandb FOLDER    each update's figures, for those programs
 
 Nothing shown here is a result: rewards are those of practice, on other questions in each update, and the time that is left
-is a guess from the step's pace since it was started.
+is a guess from the step's pace since it was started (of an evaluation that goes on after a kill: too low a guess).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 from lib.backends import gauge, ledger
 from lib.episodes import Episode
-from lib.files import write_text
+from lib.files import read_jsonl, write_text
 from lib.settings import HUMAN, ROOT, SETS, SettingsError, load
 
 SHOWN_UPDATES, SHOWN_EPISODES, WIDTH = 8, 5, 110  # lines, lines, characters of a line
@@ -73,11 +73,13 @@ class StatusError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A step that asks the model. `of`: rollouts in all, None where the run's settings aren't known. Times are seconds."""
+    """A step that asks the model. `of`: rollouts in all, None where the run's settings aren't known. `before`: of those that
+    are done, how many were so when it was last started. Times are seconds."""
 
     name: str
     done: int
     of: int | None
+    before: int
     began: float | None
     written: float | None
 
@@ -143,23 +145,51 @@ def _episodes(file: Path) -> Iterator[Episode]:
 
 def _parts(run: Path, settings: dict[str, Any] | None, kept: dict[Path, list[Episode]]) -> list[Part]:
     """The steps in the order in which the run takes them: untrained arms, then each seed's practice, then its arm."""
-    sizes: dict[Path, tuple[str, int]] = {}
+    sizes: dict[Path, int] = {}
     if settings is not None:
         t, tests = settings["train"], sum(settings["questions"][split] for split in SETS) + settings["people"]
         asked = tests * (settings["evaluate"]["samples"] + 1)
         for arm in ("base", "control"):
-            sizes[run / "evaluate" / f"{arm}.jsonl"] = f"evaluate, {arm}", asked
+            sizes[run / "evaluate" / f"{arm}.jsonl"] = asked
         for seed in t["seeds"]:
-            practised = t["updates"] * t["groups"] * t["rollouts"]
-            sizes[run / "train" / f"seed-{seed}" / "episodes.jsonl"] = f"train, seed {seed}", practised
+            sizes[run / "train" / f"seed-{seed}" / "episodes.jsonl"] = t["updates"] * t["groups"] * t["rollouts"]
         for seed in t["seeds"]:
-            sizes[run / "evaluate" / f"trained-{seed}.jsonl"] = f"evaluate, trained-{seed}", asked
+            sizes[run / "evaluate" / f"trained-{seed}.jsonl"] = asked
     for file in kept:
-        sizes.setdefault(file, (str(file.relative_to(run).with_suffix("")), 0))
+        sizes.setdefault(file, 0)
     return [
-        Part(name, len(kept.get(file, [])), of or None, _time(_begun(file)), _time(file))
-        for file, (name, of) in sizes.items()
+        Part(
+            _name(file),
+            _done(kept.get(file, []), settings),
+            of or None,
+            _before(file, settings),
+            _time(_begun(file)),
+            _time(file),
+        )
+        for file, of in sizes.items()
     ]
+
+
+def _name(file: Path) -> str:
+    if file.name == "episodes.jsonl":
+        return f"train, {file.parent.name.replace('-', ' ')}"
+    return f"evaluate, {file.stem}"
+
+
+def _done(episodes: Sequence[Episode], settings: dict[str, Any] | None) -> int:
+    """Of the rollouts that are planned: what replaces a lost one in practice comes on top of them, with further numbers."""
+    if settings is None:
+        return len(episodes)
+    return sum(e.phase != "train" or e.sample < settings["train"]["rollouts"] for e in episodes)
+
+
+def _before(file: Path, settings: dict[str, Any] | None) -> int:
+    """What a training went on from; an evaluation doesn't note it."""
+    record = file.with_name("interruptions.jsonl")
+    if settings is None or file.name != "episodes.jsonl" or not record.exists():
+        return 0
+    t, update = settings["train"], read_jsonl(record)[-1]["update"]
+    return int(update * t["groups"] * t["rollouts"])
 
 
 def _begun(file: Path) -> Path:
@@ -200,9 +230,9 @@ def _stage(run: Path, parts: Sequence[Part], current: Part | None) -> str:
 
 def _left(parts: Sequence[Part], current: Part | None) -> float | None:
     """Seconds that all rollouts still to come take at the current step's pace; None where nobody can say."""
-    if current is None or current.began is None or current.written is None or not current.done:
+    if current is None or current.began is None or current.written is None or current.done <= current.before:
         return None
-    pace = (current.written - current.began) / current.done
+    pace = (current.written - current.began) / (current.done - current.before)
     return round(pace * sum(max(0, (part.of or 0) - part.done) for part in parts))
 
 
@@ -317,7 +347,8 @@ def _duration(seconds: float) -> str:
 
 
 def _cut(text: str) -> str:
-    text = " ".join(text.split())
+    """One line, without the signs by which a model's text could steer the terminal."""
+    text = "".join(sign for sign in " ".join(text.split()) if sign.isprintable())
     return text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"
 
 

@@ -65,12 +65,17 @@ def of(settings: Settings) -> Settings:
 def trial(settings: Settings) -> dict[str, Any]:
     """Make the trial and return what is written to data/runs/<run>/trial.json.
 
-    Raises TrialError where the base model is missing, and what backend, meter and database raise.
+    Raises TrialError where the base model is missing or the trial's folder holds a run, and what backend, meter and database
+    raise.
     """
     if not (settings.run_dir / "base.json").exists():
         raise TrialError(f"{settings.run_dir}/base.json is missing: `make study` makes or takes the base model first")
     short, file = of(settings), ledger.path(settings.run_dir)
     seed, work = short.train.seeds[0], settings.data / "work" / settings.run / STAGE
+    if (short.run_dir / "base.json").exists() or ledger.path(short.run_dir).exists():
+        raise TrialError(
+            f"{short.run_dir} is a run of its own, and a trial would take its place: choose another `run` than {settings.run!r}"
+        )
     for folder in (short.run_dir, work):
         shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(settings.base_dir, short.base_dir)

@@ -6,7 +6,7 @@
 
 It keeps a finished training's final weights (those in checkpoint.json), and what a living process made. A paid run starts one
 of its own, which waits until the run's process is gone, however it ended, and then does the second. What is left is named,
-with the exit status 1. Notes: data/runs/RUN/spend/remote.jsonl; lib.backends.remote writes them.
+with the exit status 1. It creates nothing itself. Notes: data/runs/RUN/spend/remote.jsonl; lib.backends.remote writes them.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ from lib.updates import Kept
 
 PAUSES = (0.0, 2.0, 5.0, 15.0, 60.0, 240.0, 600.0)  # seconds before each try: a service may take minutes to forget
 PATIENCE = 120.0  # seconds for an answer
-# What asking a service may end with; the SDKs' own errors, time-outs and lost connections among them.
-FAULTS = (tinker.TinkerError, RuntimeError, OSError, ValueError)
+
+
+class WatchdogError(RuntimeError):
+    """What was asked for can't be done; the message says why."""
 
 
 class Host(Protocol):
-    """What the watchdog asks of a service. Raises one of FAULTS where it doesn't answer."""
+    """What the watchdog asks of a service. Raises whatever the service's client raises where it doesn't answer."""
 
     kinds: tuple[str, ...]  # of things that can be there by themselves
 
@@ -55,8 +57,7 @@ class Tinker:
     kinds: tuple[str, ...] = ("weights", "session")
 
     def __init__(self, base_url: str):
-        service = tinker.ServiceClient(base_url=base_url) if base_url else tinker.ServiceClient()
-        self.rest = service.create_rest_client()
+        self.rest = tinker.RestClient(base_url=base_url or None)  # opens no session, as a ServiceClient would
 
     def there(self, thing: Thing) -> bool:
         if thing.kind == "session":
@@ -88,8 +89,8 @@ def host(backend: str, base_url: str) -> Host:
 def needed(run: Path, abandon: bool = False) -> set[str]:
     """Paths of the weights to keep: each training's final ones, and those that an unfinished one would go on from."""
     paths = {path for file in run.glob("train/*/checkpoint.json") for path in json.loads(file.read_text()).values()}
-    if not abandon:
-        for file in (run.parents[1] / "work" / run.name).rglob(Kept.NAME):
+    if not abandon:  # a trial that was killed goes on from nothing, so its states aren't among them
+        for file in (run.parents[1] / "work" / run.name).glob(f"train-seed-*/{Kept.NAME}"):
             kept = Kept.read(file.parent)
             paths |= {path for path in (kept.state, kept.sampler) if path is not None}
     return paths
@@ -101,18 +102,27 @@ def sweep(
     """Delete what nobody needs of processes that have ended, and cross out what the service no longer shows.
 
     run: the run's folder. pauses: seconds before each try; their number is the most tries. Returns what is left, with the
-    reason.
+    reason. What was being saved when its process ended may appear later, so it is looked for until the last try.
+
+    Raises WatchdogError where `abandon` would take what a living process goes on from.
     """
+    if abandon and any(not remote.gone(run, thing.owner) for thing in remote.things(run)):
+        raise WatchdogError(f"run {run.name!r} is going on, and may need what would be abandoned: end it first")
     hosts = cache(hosts)
     left = dict.fromkeys(_unneeded(run, abandon, hosts), "not tried")
-    for pause in pauses:
+    saving = _saving(run)
+    for tried, pause in enumerate(pauses, 1):
         if not left:
             break
         time.sleep(pause)
         for thing in list(left):
             try:
-                left[thing] = _delete(hosts(thing.backend, thing.base_url), thing)
-            except FAULTS as e:
+                service = hosts(thing.backend, thing.base_url)
+                if tried < len(pauses) and thing.owner in saving and not service.there(thing):
+                    left[thing] = "it was being saved when its process ended, and may appear yet"
+                else:
+                    left[thing] = _delete(service, thing)
+            except Exception as e:  # an SDK may raise anything; the next try may do better
                 left[thing] = f"{type(e).__name__}: {e}"
             if not left[thing]:
                 remote.append(run, {"event": "gone", "thing": thing.name})
@@ -128,6 +138,12 @@ def _unneeded(run: Path, abandon: bool, hosts: Callable[[str, str], Host]) -> It
         service = hosts(thing.backend, thing.base_url)
         if thing.kind in service.kinds and not any(service.holds(thing, path) for path in keep):
             yield thing
+
+
+def _saving(run: Path) -> set[str]:
+    """Owners whose last saves were never answered: the service may finish them after their process has ended."""
+    answered = {line["thing"] for line in remote._lines(remote.path(run)) if line.get("event") == "made"}
+    return {thing.owner for thing in remote.things(run) if thing.kind == "weights" and thing.name not in answered}
 
 
 def _delete(service: Host, thing: Thing) -> str:
@@ -160,9 +176,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--after", metavar="OWNER", help="wait until this process has ended, then --delete")
     parser.add_argument("--data", type=Path, default=ROOT / "data", help="another data folder than the project's")
     given = parser.parse_args(arguments)
+    if given.abandon and not given.delete:
+        parser.error("--abandon says what --delete may take: say both")
     run = given.data / "runs" / given.run
-    if not run.is_dir():
-        sys.exit(f"watchdog: there is no run {given.run!r} in {run.parent}")
+    if not given.run or not run.is_dir():
+        sys.exit(f"watchdog: there is no run {given.run!r} in {given.data / 'runs'}")
     if given.after:
         remote.gone(run, given.after, wait=True)
     try:
@@ -170,7 +188,7 @@ def main(arguments: list[str] | None = None) -> None:
             print(listed(run))
             return
         left = sweep(run, given.abandon, PAUSES)
-    except (*FAULTS, ImportError) as e:
+    except (WatchdogError, tinker.TinkerError, ImportError, OSError, ValueError) as e:
         sys.exit(f"watchdog: {e}")
     if left:
         lines = "\n".join(f"  {thing}: {why}" for thing, why in left.items())

@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -144,8 +145,13 @@ def test_an_oracle_gets_one_and_says_what_it_used(settings: Settings, model: Mod
     assert {b["temperature"] for b in model.asked} == {0.0, settings.evaluate.temperature} and model.keys == {None}
 
 
-def test_an_agent_that_asks_nothing_gets_zero(settings: Settings, model: Model) -> None:
+def test_an_agent_that_asks_nothing_gets_zero(
+    settings: Settings, model: Model, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And it isn't the one that was asked for, which is said."""
+    model.answer = lambda body: (200, {**null(body)[1], "model": "another"})
     episodes = asked(settings)
+    assert "'m' was asked, and the service says that 'another' answered" in capsys.readouterr().err
     assert {e.reward for e in episodes} == {0.0} and {e.outcome for e in episodes} == {"no_query"}
 
 
@@ -206,6 +212,20 @@ def test_a_fault_of_the_service_is_retried_and_never_scored(
     assert all(e.strict for e in asked(settings))
 
 
+@pytest.mark.parametrize(
+    ("body", "says_why"),
+    [
+        (says("tool_calls", content=None)[1], "holds no call"),
+        (says(content=["a part"])[1], "a content of list"),
+        ({**says()[1], "usage": {**USED, "prompt_tokens": -700}}, "-700 tokens"),
+        ({**says()[1], "usage": {**USED, "completion_tokens": None}}, "None tokens"),
+    ],
+)
+def test_half_an_answer_is_none(body: dict[str, Any], says_why: str) -> None:
+    with pytest.raises(endpoint._Passing, match=says_why):
+        endpoint.read(httpx.Response(200, json=body))
+
+
 def test_one_elsewhere_pays_through_the_runs_ledger(
     settings: Settings, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +265,17 @@ def test_a_key_is_sent_and_never_shown(settings: Settings, model: Model, monkeyp
     with pytest.raises(EnvironmentFault, match=r"\[the key\]") as refused:
         asked(keyed)
     assert model.keys == {"Bearer s3cret"} and "s3cret" not in str(refused.value)
+    model.answer = lambda _: (403, {"error": "x" * 286 + "s3cret"})  # where the message is cut
+    with pytest.raises(EnvironmentFault) as refused:
+        asked(keyed)
+    assert "xxx" in str(refused.value) and "s3" not in str(refused.value)
+    itself = dataclasses.replace(settings, endpoints=(dataclasses.replace(settings.endpoints[0], key="s3cret"),))
+    with pytest.raises(endpoint.EndpointError, match="never be the key itself") as refused:
+        asked(itself)
+    assert "s3cret" not in str(refused.value)
+    port = dataclasses.replace(settings.endpoints[0], url="http://localhost:99999/v1")
+    with pytest.raises(endpoint.EndpointError, match="is no address"):
+        asked(dataclasses.replace(settings, endpoints=(port,)))
     with pytest.raises(endpoint.EndpointError, match=r"'other' is unknown; params\.yaml has scripted"):
         endpoint.ask(settings, "other")
 
@@ -257,6 +288,7 @@ def test_a_key_is_sent_and_never_shown(settings: Settings, model: Model, monkeyp
         ([{"name": "A b", "url": "http://localhost:1/v1", "model": "m", "key": ""}], r"endpoints\[0\]\.name = 'A b'"),
         ([{"name": "a", "url": "http://elsewhere.org/v1", "model": "m", "key": ""}], "use https"),
         ([{"name": "a", "url": "localhost", "model": "m", "key": ""}], r"must be an address"),
+        ([{"name": "a", "url": "http://localhost:1/v1", "model": "m", "key": "sk-1"}], "never write the key itself"),
     ],
 )
 def test_an_endpoint_that_cant_be_is_named(tmp_path: Path, given: Any, says_why: str) -> None:

@@ -100,6 +100,8 @@ def test_an_adapter_comes_out_as_pefts_files_and_merged(tmp_path: Path, dtype: s
     config = json.loads((out / "adapter" / "adapter_config.json").read_text())
     assert config["peft_type"] == "LORA" and config["r"] == 4
     assert config["base_model_name_or_path"] == settings.base_model
+    card = (out / "README.md").read_text()
+    assert "A model that exists, qwen, practised" in card and str(tmp_path) not in card
     bare = load_base(settings.base_model, dtype=dtype).model.float()
     with torch.no_grad():
         text = torch.tensor([PROMPT.to_ints()])
@@ -165,7 +167,16 @@ def test_a_host_is_asked_only_with_leave(tmp_path: Path, monkeypatch: pytest.Mon
         fake = writes(key)
         monkeypatch.setattr(export.weights, name, lambda real=real, fake=fake, **g: (real.bind(**g), fake(**g))[1])
     monkeypatch.setenv(ALLOWED, "1")
+    left = tmp_path / "out.part.whole" / "of a killed try"  # the cookbook writes over nothing
+    write_text(left, "x")
     assert export.export(hosted, 0, tmp_path / "out") == {}
     assert asked[0]["tinker_path"].endswith("/weights/final") and asked[0]["base_url"] == "http://localhost:1"
     assert (tmp_path / "out" / "adapter" / "written").exists() and (tmp_path / "out" / "written").exists()
     assert "**not measured**" in (tmp_path / "out" / "README.md").read_text()
+    assert not (tmp_path / "out" / left.name).exists()
+
+
+def test_a_number_of_questions_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        export.main(["tiny", "out", "--measure", "-3"])
+    assert "--measure -3: how many questions" in capsys.readouterr().err

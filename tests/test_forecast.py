@@ -89,6 +89,17 @@ def test_groups_of_equal_rewards_are_paid_for_and_not_trained() -> None:
     assert found.tokens[:, 4] == pytest.approx([found.tokens[0, 3], 0])
 
 
+def test_what_a_fault_ended_says_nothing_of_lengths_and_rewards() -> None:
+    whole = [
+        dataclasses.replace(took(0, 3, 100, 20, 10, phase="train", update=0, sample=i), reward=1.0) for i in (0, 1)
+    ]
+    broken = dataclasses.replace(whole[0], id="broken", sample=2, turns=1, reward=0.0, fault="it went away")
+    found = pilot([*whole, dataclasses.replace(broken, tokens={"prompt": 100, "sampled": 0})])
+    assert found.rollouts == 2 and found.tokens.tolist() == pilot(whole).tokens.tolist()
+    with pytest.raises(forecast.ForecastError, match="ended by itself"):
+        pilot([broken])
+
+
 def test_every_rollout_that_a_run_makes_is_counted() -> None:
     run = settings_in(Path("nowhere"), train={"seeds": (3, 4), "updates": 20, "dev_every": 7})
     q, t = run.questions, run.train

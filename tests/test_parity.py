@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tinker
 from hypothesis import given
+from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from tinker import types
@@ -146,6 +147,22 @@ def test_a_sound_run_passes(settings: Settings, run: Run) -> None:
     assert parity_section(settings.run_dir / "nowhere") == ""
 
 
+def test_without_questions_nothing_is_asked(settings: Settings, tmp_path: Path) -> None:
+    there = dataclasses.replace(settings, data=tmp_path)
+    for folder in (there.graph_dir, there.base_dir):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    there.graph_dir.symlink_to(settings.graph_dir)
+    there.base_dir.symlink_to(settings.base_dir)
+    write_jsonl(there.questions_dir / "train.jsonl", [])
+    with pytest.raises(parity.ParityError, match=r"no question of train\.jsonl"):
+        parity.parity(there)
+    write_jsonl(there.questions_dir / "train.jsonl", evaluate.questions(settings, "train"))
+    write_json(there.train_dir(0) / "checkpoint.json", {})
+    write_jsonl(there.train_dir(0) / "episodes.jsonl", [{"question": "of-another-time"}])
+    with pytest.raises(parity.ParityError, match="made anew after training"):
+        parity.parity(there)
+
+
 def test_an_adapter_that_does_something_is_no_no_op(run: Run) -> None:
     assert parity.no_op(run.base, run.control, run.texts, run.renderer).outcome == OK
     found = parity.no_op(run.base, run.served, run.texts, run.renderer)
@@ -180,6 +197,7 @@ def test_a_served_model_that_was_not_trained_is_caught(run: Run) -> None:
 scores = st.lists(st.floats(-5, -0.01), min_size=1, max_size=6)
 
 
+@hypothesis(deadline=None)
 @given(scores, st.floats(-1, 1), st.floats(0.3, 2))
 def test_a_gap_of_three_tenths_is_a_fault_and_none_is_none(base: list[float], moved: float, gap: float) -> None:
     before = [np.array([score]) for score in base]

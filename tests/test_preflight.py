@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import paid_service
 import pytest
 import tinker
@@ -110,6 +111,10 @@ def test_a_service_that_cannot_be_asked_leaves_it_to_a_person(hosted: Settings, 
     assert of(hosted, "model").outcome == "check yourself" and "not now" in of(hosted, "model").said
     served(fails=TimeoutError())
     assert of(hosted, "model").outcome == "check yourself"
+    answer = httpx.Response(401, request=httpx.Request("GET", "https://localhost"))
+    served(fails=tinker.AuthenticationError("a key is unknown", response=answer, body=None))
+    said = of(hosted, "model")
+    assert said.outcome == "refused" and "[the key] is unknown" in said.said
 
 
 def test_the_limit_is_held_against_the_forecast(hosted: Settings, served: Any) -> None:
@@ -119,6 +124,12 @@ def test_the_limit_is_held_against_the_forecast(hosted: Settings, served: Any) -
     assert low.outcome == "refused" and "half-way" in low.said
     enough = of(hosted, "spending", {**KEY, "ALLOW_SPEND": "24"})
     assert enough.outcome == "check yourself"  # nobody knows which model the pilot was of
+    for stage in ("train-seed-0", "trial"):  # the forecast counts the first of them
+        book = ledger.Ledger(ledger.path(hosted.run_dir), stage, 100.0, {})
+        book.failed(book.send("sample", 5.0), TimeoutError())
+    spent = of(hosted, "spending", {**KEY, "ALLOW_SPEND": "28.99"})
+    assert spent.outcome == "refused" and "up to $5.00 is spent" in spent.said and "half-way" in spent.said
+    assert of(hosted, "spending", {**KEY, "ALLOW_SPEND": "29"}).outcome == "check yourself"
 
 
 def test_a_price_needs_to_be_there_and_not_old(hosted: Settings, served: Any) -> None:

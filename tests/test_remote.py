@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import tinker
 from hypothesis import given
@@ -67,23 +68,24 @@ class Silent:
 
 class Service:
     """A service's memory, as `tinker.RestClient` shows it, over the local backend's checkpoints. `faults`: of the next
-    deletions: "refused", "silent" (no answer), "lied" (said to be done, and isn't), None."""
+    deletions: "refused", "dropped" (the connection), "silent" (no answer), "lied" (said to be done, and isn't), None. `late`:
+    looks at its checkpoints that show none yet."""
 
     def __init__(self, client: local.ServiceClient):
         self.client, self.rest = client, client.create_rest_client()
         self.active: set[str] = set()
         self.faults: list[str | None] = []
-        self.asked = 0
+        self.asked = self.late = 0
 
     def __call__(self, user_metadata: dict[str, str] | None = None, **options: Any) -> Any:
         assert user_metadata is not None
         self.active.add(user_metadata[remote.TAG])
         return self.client
 
-    def create_rest_client(self) -> Service:
-        return self
-
     def list_checkpoints(self, training_run_id: str) -> API[types.CheckpointsListResponse]:
+        if self.late:
+            self.late -= 1
+            return answered(types.CheckpointsListResponse(checkpoints=[]))
         return self.rest.list_checkpoints(training_run_id)
 
     def search_sessions(self, request: types.SessionSearchRequest) -> API[types.SessionSearchResponse]:
@@ -100,6 +102,8 @@ class Service:
         match self.faults.pop(0) if self.faults else None:
             case "refused":
                 return answered(tinker.RequestFailedError("not now", request_id="r", category="server"))
+            case "dropped":
+                raise httpx.ConnectError("hung up")
             case "silent":
                 return Silent()
             case "lied":
@@ -115,7 +119,8 @@ class Service:
 def service(tmp_path: Path) -> Iterator[Service]:
     with local.serving(tmp_path / "remote", seed=0) as client, pytest.MonkeyPatch.context() as monkeypatch:
         hosted = Service(client)
-        monkeypatch.setattr(tinker, "ServiceClient", lambda **_: hosted)
+        monkeypatch.setattr(tinker, "ServiceClient", lambda **_: pytest.fail("the watchdog opened a session"))
+        monkeypatch.setattr(tinker, "RestClient", lambda **_: hosted)
         yield hosted
 
 
@@ -159,14 +164,47 @@ def test_an_unfinished_training_keeps_what_it_goes_on_from(run: Path, service: S
         watchdog.sweep(run, pauses=AT_ONCE)
 
 
-@pytest.mark.parametrize("faults", [["refused"], ["silent"], ["lied"], ["lied", "refused", "silent"]])
+def test_a_trial_that_was_killed_goes_on_from_nothing(run: Path, service: Service, base: str) -> None:
+    state, _ = work(run, service, base, ["000001"], "trial")
+    write_json(Kept.file(run.parents[1] / "work" / "big" / "trial"), asdict(Kept(update=1, state=state)))
+    assert watchdog.sweep(run, pauses=AT_ONCE) == {} and not service.paths()
+
+
+def test_what_was_being_saved_at_the_kill_is_looked_for_again(run: Path, service: Service, base: str) -> None:
+    work(run, service, base, [])
+    *noted, _ = remote.path(run).read_bytes().splitlines(keepends=True)  # but not that the service answered
+    remote.path(run).write_bytes(b"".join(noted))
+    service.late = 1
+    assert watchdog.sweep(run, pauses=THREE) == {}
+    assert not service.paths() and not remote.things(run)
+
+
+def test_nothing_is_abandoned_that_a_living_process_may_need(
+    run: Path, service: Service, base: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state, weights = work(run, service, base, ["000005"])
+    write_json(Kept.file(run.parents[1] / "work" / "big" / "train-seed-0"), asdict(Kept(update=5, state=state)))
+    told = ["big", "--data", str(run.parents[1]), "--abandon"]
+    with pytest.raises(SystemExit):
+        watchdog.main(told)
+    assert "say both" in capsys.readouterr().err
+    with remote.Book(run, "train-seed-0", "tinker", "") as book:
+        book.intend("session")
+        with pytest.raises(SystemExit, match="'big' is going on"):
+            watchdog.main([*told, "--delete"])
+        assert service.paths() == {state, weights}
+
+
+@pytest.mark.parametrize(
+    "faults", [["refused"], ["dropped"], ["silent"], ["lied"], ["lied", "refused", "dropped", "silent"]]
+)
 def test_it_goes_on_until_the_service_shows_it_no_more(
     run: Path, service: Service, base: str, faults: list[str | None]
 ) -> None:
     work(run, service, base, [])
     service.faults = [*faults]
     left = watchdog.sweep(run, pauses=AT_ONCE * len(faults))
-    reasons = {"refused": "not now", "silent": "TimeoutError", "lied": "still shows it"}
+    reasons = {"refused": "not now", "dropped": "hung up", "silent": "TimeoutError", "lied": "still shows it"}
     assert [thing.kind for thing in left] == ["weights"] and reasons[faults[-1]] in next(iter(left.values()))
     assert [thing.kind for thing in remote.things(run)] == ["weights"]  # not crossed out
     assert watchdog.sweep(run, pauses=THREE) == {}
@@ -188,8 +226,9 @@ def test_a_session_that_is_still_active_is_named(
     service.active.clear()
     watchdog.main([*told, "--delete"])
     assert "nothing is left" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="there is no run 'small'"):
-        watchdog.main(["small", *told[1:]])
+    for name in ("small", ""):
+        with pytest.raises(SystemExit, match=f"there is no run '{name}'"):
+            watchdog.main([name, *told[1:]])
 
 
 CREATES = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from lib import loggers, status
 from lib.backends import ledger, prices
 from lib.backends.ledger import Ledger
 from lib.episodes import Writer
-from lib.files import write_json
+from lib.files import write_json, write_jsonl
 from reports import browser, check
 from tests import synthetic
 
@@ -98,6 +99,34 @@ def test_faults_are_no_part_of_the_means(run: Path) -> None:
     assert (first["strict"], first["masked"], first["signal"], first["rollouts"]) == (0.0, 0.25, 0.0, 4)
 
 
+def test_what_replaces_a_lost_rollout_makes_no_step_end_early(run: Path) -> None:
+    file = run / "train" / "seed-0" / "episodes.jsonl"
+    when = file.stat().st_mtime
+    with Writer(file) as writer:
+        for sample in range(2, 8):
+            writer.write(
+                synthetic.episode("trained-0", synthetic.question("train", 0), sample, "wrong", "RETURN 1", phase="train", update=0)
+            )  # fmt: skip
+    os.utime(file, (when, when))
+    found = status.status(run)
+    assert found["stage"] == "train, seed 0" and "6 of 12 (50%)" in status.described(found)
+    assert found["seconds_left"] == 10 * (6 + 12 + 3 * 8)
+
+
+def test_the_pace_is_that_since_the_last_start(run: Path) -> None:
+    write_jsonl(run / "train" / "seed-0" / "interruptions.jsonl", [{"update": 0}, {"update": 1}])
+    found = status.status(run)
+    assert found["seconds_left"] == 30 * (6 + 12 + 3 * 8)  # of six rollouts, four were there when it was started again
+
+
+def test_a_models_text_cant_steer_the_terminal(run: Path) -> None:
+    file = run / "train" / "seed-0" / "episodes.jsonl"
+    lines = [{**json.loads(line), "query": "RETURN \x1b[2J1"} for line in file.read_text().splitlines()]
+    write_jsonl(file, lines)
+    said = status.described(status.status(run))
+    assert "RETURN [2J1" in said and "\x1b" not in said
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(share=st.floats(0, 1))
 def test_a_file_that_is_being_written_counts_by_its_whole_lines(run: Path, share: float) -> None:
@@ -167,11 +196,30 @@ def test_each_update_is_logged_once_and_only_when_it_is_over(run: Path, tmp_path
     assert logged[0]["strict"] == 0.25
 
 
+def test_an_update_that_goes_on_isnt_logged_where_nothing_is_planned(run: Path, tmp_path: Path) -> None:
+    """As in a trial's folder, of which no plan says how long it is."""
+    trial = run.rename(run.with_name("another-trial"))
+    (trial / "plan.json").unlink()
+    shutil.rmtree(trial / "evaluate")
+    sink = loggers.Sink(lambda seed: ml_log.JsonLogger(tmp_path / "logs" / str(seed)))
+    sink.take(status.status(trial))
+    sink.close()
+    logged = (tmp_path / "logs" / "0" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in logged] == [0]
+
+
 def test_a_missing_package_is_said_first(run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="the package wandb isn't installed"):
         status.main([run.name, "--data", str(run.parents[1]), "--wandb", str(tmp_path / "logs")])
     assert not (tmp_path / "logs").exists()
+
+
+def test_a_folder_of_its_name_is_no_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "wandb").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(loggers.LoggerMissing, match="the package wandb isn't installed"):
+        loggers.sinks("tiny", None, tmp_path / "logs")
 
 
 def test_for_other_programs_it_is_json(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,12 +11,13 @@ import pytest
 import tinker
 from paid_service import Bill, Service
 
-from lib import evaluate, train, trial, trialled
+from lib import evaluate, parity, train, trial, trialled
 from lib.backends import ledger, local, prices
 from lib.backends.prices import Price
 from lib.cold_start import system_prompt
 from lib.episodes import read
 from lib.files import write_json, write_text
+from lib.findings import LOOK, Finding
 from lib.settings import Settings
 from tests.taught import KINDS, study
 
@@ -59,6 +60,7 @@ def test_a_paid_run_is_tried_first(
 ) -> None:
     monkeypatch.setenv("NEO4J_URI", uri)
     monkeypatch.setenv("ALLOW_SPEND", "5")
+    monkeypatch.setattr(parity, "pace", lambda *_: Finding("pace", LOOK, "a test hangs on no clock"))
     with pytest.raises(trialled.TrialMissing, match=r"`python -m lib\.trial` first"):
         train.train(settings, 0)
     assert bill.calls == 0
@@ -121,3 +123,13 @@ def test_a_reward_that_is_not_what_the_answer_is_worth_is_caught() -> None:
 def test_a_run_without_a_base_model_is_told_so(settings: Settings, tmp_path: Path) -> None:
     with pytest.raises(trial.TrialError, match="makes or takes the base model first"):
         trial.trial(dataclasses.replace(settings, data=tmp_path))
+
+
+def test_a_run_that_has_the_trials_name_is_left_alone(settings: Settings, tmp_path: Path) -> None:
+    there = dataclasses.replace(settings, data=tmp_path)
+    other = trial.of(there)
+    for file in (there.run_dir / "base.json", other.run_dir / "base.json", other.episodes("base")):
+        write_json(file, {})
+    with pytest.raises(trial.TrialError, match="named-trial is a run of its own"):
+        trial.trial(there)
+    assert other.episodes("base").exists()

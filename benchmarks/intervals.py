@@ -1,8 +1,8 @@
 """How often the intervals hold the truth, how often the test's rule is wrong, and whether power is as foretold: by simulation.
 
-    python benchmarks/coverage.py            # minutes on one core; --write: docs/coverage.json and the tables of docs/statistics.md
-    python benchmarks/coverage.py --quick    # a tenth of the runs
-    python benchmarks/coverage.py --speed    # the computed interval against scipy's resampled one, printed only
+    python benchmarks/intervals.py            # minutes on one core; --write: docs/coverage.json and the tables of docs/statistics.md
+    python benchmarks/intervals.py --quick    # a tenth of the runs
+    python benchmarks/intervals.py --speed    # the computed interval against scipy's resampled one, printed only
 
 Every run draws questions, structures and trainings anew from populations whose true gain is known, and asks the study's own
 functions. Same seeds, same tables.
@@ -30,7 +30,7 @@ from lib.files import write_json, write_text
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 FIGURES, PAGE = DOCS / "coverage.json", DOCS / "statistics.md"
-BEGIN, END = "<!-- tables: begin (written by benchmarks/coverage.py) -->", "<!-- tables: end -->"
+BEGIN, END = "<!-- tables: begin (written by benchmarks/intervals.py) -->", "<!-- tables: end -->"
 RUNS, RULE_RUNS = 4000, 2000  # for the coverage of an interval, and for the whole rule
 RESAMPLES = 2000  # where a distribution can't be computed: clusters of unequal sizes
 BAR, MARGIN = 0.05, 0.04
