@@ -95,7 +95,8 @@ class Plan:
     def meets(self, call: str, name: str, asked: int) -> str | None:
         """The fault of a call that was asked `asked` times before; None: it is answered."""
         if self.for_good(name):
-            return random.Random(f"{self.seed} {name} {asked}").choice([*ERRORS, LOST, HALF, NO_NUMBERS])
+            # always the same: the reason is part of the record, and a restart asks again
+            return random.Random(f"{self.seed} {name}").choice([*ERRORS, LOST, HALF, NO_NUMBERS])
         draw = random.Random(f"{self.seed} {call} {name}")
         if draw.random() >= (SHARE_OF_SAMPLES if call == "sample" else SHARE):
             return None
