@@ -35,7 +35,7 @@ from lib.backends.prices import Price, PriceError, Usage
 from lib.graph import server
 from lib.graph.world import CONVENTIONS, CypherTool
 from lib.notebook import keep_if_same_inputs, stage_inputs
-from lib.settings import ROOT, Endpoint, Settings, SettingsError, load
+from lib.settings import ROOT, VARIABLE, Endpoint, Settings, SettingsError, load
 
 AT_ONCE = 16  # calls
 PAUSES = (1.0, 2.0, 5.0, 15.0, 60.0)  # seconds between tries; a longer Retry-After is heeded
@@ -239,7 +239,7 @@ def openai_messages(history: list[Message]) -> list[dict[str, Any]]:
 @asynccontextmanager
 async def connected(endpoint: Endpoint) -> Any:
     """An HTTP client of the endpoint. It follows no redirect: the key is for the address that was named."""
-    if endpoint.key and not re.fullmatch("[A-Z_][A-Z0-9_]*", endpoint.key):
+    if endpoint.key and not VARIABLE.fullmatch(endpoint.key):
         raise EndpointError(
             f"endpoint {endpoint.name!r}: `key` must name a variable of the environment, in capitals, and never be the key itself"
         )

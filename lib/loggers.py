@@ -91,9 +91,8 @@ def sinks(run: str, tensorboard: Path | None, wandb: Path | None) -> list[Sink]:
 
 def _needed(package: str) -> None:
     spec = importlib.util.find_spec(package)
-    if (
-        spec is None or spec.origin is None
-    ):  # a folder of that name, such as Weights & Biases makes, passes for a package
+    # without an origin it is a folder of that name, such as Weights & Biases makes
+    if spec is None or spec.origin is None:
         raise LoggerMissing(
             f"the package {package} isn't installed: `uv pip install {package}` adds it to this environment"
         )
