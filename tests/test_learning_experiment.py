@@ -27,9 +27,10 @@ from lib.episodes import Episode, read
 from lib.evaluate import renderer_for, spoken
 from lib.files import read_jsonl, write_json, write_jsonl, write_text
 from lib.graph.world import DONE, CypherWorld, asks
-from lib.learning import arms, budget, building, experiment, figures, imitation, jobs, layout, learner, results
+from lib.learning import arms, budget, experiment, figures, imitation, jobs, layout, learner, results
 from lib.learning.arms import BASELINE, BEST, Declared
-from lib.learning.rates import Tries
+from lib.practice import building
+from lib.practice.rates import Tries
 from lib.settings import ROOT, Settings, SettingsError, load
 from lib.train import Practice
 from reports import render

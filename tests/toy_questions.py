@@ -14,8 +14,8 @@ from tinker_cookbook.rl.types import Env, Metrics, Trajectory, TrajectoryGroup, 
 
 from lib.agent import Label, QuestionGroup
 from lib.episodes import Episode
-from lib.learning.rates import Tries
-from lib.learning.sources import Asked
+from lib.practice.rates import Tries
+from lib.practice.sources import Asked
 from lib.settings import load
 from lib.updates import Rolled, Source
 from tests import synthetic, toy_training

@@ -69,7 +69,7 @@ class Taught:
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """A limit of lib/learning/guards.py. Here each only warns: an arm that is stopped would have another budget."""
+    """A limit of lib/practice/guards.py. Here each only warns: an arm that is stopped would have another budget."""
 
     rule: Literal["entropy", "repeating", "shortening", "lengthening", "thinking_shorter", "all_right", "disagreeing"]
     limit: float = _number(above=0)

@@ -17,12 +17,12 @@ from lib.episodes import Episode, Writer, read
 from lib.evaluate import questions, world_for
 from lib.faults import Patient
 from lib.files import write_jsonl
-from lib.learning import arms, building, imitation
+from lib.learning import arms, imitation
 from lib.learning.arms import Arm, Declared
 from lib.learning.budget import Budgeted, Spending, until_spent
 from lib.learning.jobs import database
 from lib.learning.layout import ArmSettings, before, folder, go_on, inputs, settings_of
-from lib.learning.rates import PREPASS, Tries
+from lib.practice.rates import PREPASS, Tries
 from lib.settings import Settings
 from lib.train import DevCurve, Practice, _go_on, _keep_checkpoint, _updates
 from lib.updates import Kept

@@ -10,9 +10,9 @@ import pytest
 from tinker_cookbook.rl.types import TrajectoryGroup
 
 from lib import updates
-from lib.learning import guards
-from lib.learning.guards import LIMITS, Figures, Limit, Stopped, Watch, measured
-from lib.learning.objectives import Objective
+from lib.practice import guards
+from lib.practice.guards import LIMITS, Figures, Limit, Stopped, Watch, measured
+from lib.practice.objectives import Objective
 from tests.small_models import lfm2
 from tests.toy_questions import Known, ask, pool, said, scored
 from tests.toy_training import GROUPS, practise, settings_for, weights

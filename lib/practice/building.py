@@ -12,12 +12,12 @@ from tinker_cookbook.renderers import Renderer
 from lib.agent import Label, Question, QuestionGroup, World
 from lib.episodes import Episode
 from lib.evaluate import questions
-from lib.learning import guards
 from lib.learning.arms import Arm, ByHops, InBand, Practised, Taught, Watched
-from lib.learning.curricula import Band, Everything, Steps, by_hops
-from lib.learning.objectives import Objective, patient_logprobs
-from lib.learning.rates import Tries
-from lib.learning.sources import Chosen, Curriculum, Dynamic
+from lib.practice import guards
+from lib.practice.curricula import Band, Everything, Steps, by_hops
+from lib.practice.objectives import Objective, patient_logprobs
+from lib.practice.rates import Tries
+from lib.practice.sources import Chosen, Curriculum, Dynamic
 from lib.settings import Settings
 from lib.train import Practice
 from lib.updates import Guard, Source

@@ -18,7 +18,7 @@ from typing import Protocol, cast
 from tinker_cookbook.rl.types import TrajectoryGroup
 
 from lib.agent import Question
-from lib.learning.rates import Tries
+from lib.practice.rates import Tries
 from lib.updates import Group, Rolled, Update
 
 GOLDEN = (math.sqrt(5) - 1) / 2  # its multiples' fractions spread evenly (Weyl)

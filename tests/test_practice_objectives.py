@@ -23,7 +23,7 @@ from lib.backends import local
 from lib.backends.losses import importance_sampling
 from lib.graph.query import Reader
 from lib.graph.world import CypherWorld
-from lib.learning.objectives import FORM, TRUNCATED, Counted, Objective, Scored, k3, patient_logprobs
+from lib.practice.objectives import FORM, TRUNCATED, Counted, Objective, Scored, k3, patient_logprobs
 from tests.small_models import lfm2
 from tests.test_agent import AGENT, BROKEN, RIGHT, Says, call
 from tests.toy_questions import scored

@@ -20,7 +20,7 @@ import numpy as np
 from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup
 
 from lib.files import write_json
-from lib.learning.objectives import Objective
+from lib.practice.objectives import Objective
 from lib.updates import Kept, Update
 
 Figures = dict[str, Any]

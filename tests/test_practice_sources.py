@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from lib import updates
 from lib.episodes import Episode
 from lib.files import write_jsonl
-from lib.learning.curricula import Again, Band, Everything, Steps, by_hops, by_length, by_rate, hint_after_wrong
-from lib.learning.objectives import Objective
-from lib.learning.rates import PREPASS, Tries, rates
-from lib.learning.sources import Chosen, Curriculum, Dynamic, shared_out
+from lib.practice.curricula import Again, Band, Everything, Steps, by_hops, by_length, by_rate, hint_after_wrong
+from lib.practice.objectives import Objective
+from lib.practice.rates import PREPASS, Tries, rates
+from lib.practice.sources import Chosen, Curriculum, Dynamic, shared_out
 from lib.train import Practice
 from tests import synthetic
 from tests.small_models import lfm2

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from lib.agent import Question
-from lib.learning.rates import Rate, Tries, rates
-from lib.learning.sources import Ask, Asked, Curriculum, Part
+from lib.practice.rates import Rate, Tries, rates
+from lib.practice.sources import Ask, Asked, Curriculum, Part
 
 
 class Everything:
