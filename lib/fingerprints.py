@@ -24,8 +24,8 @@ DATABASE = "lib/graph/jars.sha256"  # the server's program files
 # What acts, is trained and is asked, with its tool.
 AGENT = (
     "lib/agent.py", "lib/backends", "lib/evaluate.py", "lib/faults.py", "lib/graph/errors.py", "lib/graph/literals.py",
-    "lib/graph/query.py", "lib/graph/results.py", "lib/graph/vet.py", "lib/graph/wire.py", "lib/loop.py", "lib/train.py",
-    "lib/updates.py",
+    "lib/graph/query.py", "lib/graph/results.py", "lib/graph/vet.py", "lib/graph/wire.py", "lib/loop.py", "lib/practice",
+    "lib/train.py", "lib/updates.py",
 )  # fmt: skip
 SCORER = ("lib/pairing.py", "lib/reward.py", "lib/values.py")
 PROMPT = ("lib/graph/prompt.py", "lib/graph/world.py")  # they make the text; world.py also describes the tool

@@ -34,7 +34,7 @@ class SettingsError(ValueError):
     """A parameter that can't be used; the message names the key, its value and what is allowed."""
 
 
-def _number(least: float = -math.inf, most: float = math.inf, above: float = -math.inf) -> Any:
+def number(least: float = -math.inf, most: float = math.inf, above: float = -math.inf) -> Any:
     """A number from `least` to `most`, and greater than `above`."""
     return field(metadata={"least": least, "most": most, "above": above})
 
@@ -42,15 +42,15 @@ def _number(least: float = -math.inf, most: float = math.inf, above: float = -ma
 @dataclass(frozen=True, kw_only=True)
 class Graph:
     source: Literal["twin", "bird", "stackexchange", "neo4j"]
-    scale: float = _number(above=0, most=10)
-    seed: int = _number(least=0)
+    scale: float = number(above=0, most=10)
+    seed: int = number(least=0)
     path: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    questions: int = _number(least=1)
-    structures: int = _number(least=1)
+    questions: int = number(least=1)
+    structures: int = number(least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +62,12 @@ class Rewriter:
 @dataclass(frozen=True, kw_only=True)
 class Questions:
     structures: Literal["small", "all"]
-    seed: int = _number(least=0)
-    train: int = _number(least=1)
-    dev: int = _number(least=1)
-    held_out_instances: int = _number(least=1)
-    held_out_structures: int = _number(least=1)
-    demonstrations: int = _number(least=1)
+    seed: int = number(least=0)
+    train: int = number(least=1)
+    dev: int = number(least=1)
+    held_out_instances: int = number(least=1)
+    held_out_structures: int = number(least=1)
+    demonstrations: int = number(least=1)
     training: Training | None  # what is practised, drawn from train; None: all of train
     rewriter: Rewriter | None  # puts the large set's questions into other words; None: they stay in the generator's
 
@@ -85,12 +85,12 @@ class Human:
 class Model:
     """A small model that the cold start makes."""
 
-    hidden: int = _number(least=8)
+    hidden: int = number(least=8)
     layers: tuple[Literal["conv", "full_attention"], ...]
-    heads: int = _number(least=1)
-    feed_forward: int = _number(least=8)
-    context: int = _number(least=64)  # tokens
-    seed: int = _number(least=0)
+    heads: int = number(least=1)
+    feed_forward: int = number(least=8)
+    context: int = number(least=64)  # tokens
+    seed: int = number(least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,37 +99,37 @@ class Named:
 
     name: str  # what the backend knows it by; of the local one a folder or a name on the Hugging Face hub
     tokenizer: str  # a folder, or a name on the hub
-    context: int = _number(least=64)  # tokens
+    context: int = number(least=64)  # tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColdStart:
-    steps: int = _number(least=1)
-    batch: int = _number(least=1)
-    learning_rate: float = _number(above=0)
-    adam_beta2: float = _number(above=0, most=0.9999)
-    seed: int = _number(least=0)
-    dropped_words: float = _number(least=0, most=0.9)
-    wrong_least: float = _number(least=0, most=1)  # share of first queries that are wrong, easiest structure
-    wrong_most: float = _number(least=0, most=1)  # and hardest
-    wrong_visibly: float = _number(least=0, most=1)  # of these, how many fail in a way that the rows show
-    repaired_visible: float = _number(least=0, most=1)
-    repaired_silent: float = _number(least=0, most=1)
+    steps: int = number(least=1)
+    batch: int = number(least=1)
+    learning_rate: float = number(above=0)
+    adam_beta2: float = number(above=0, most=0.9999)
+    seed: int = number(least=0)
+    dropped_words: float = number(least=0, most=0.9)
+    wrong_least: float = number(least=0, most=1)  # share of first queries that are wrong, easiest structure
+    wrong_most: float = number(least=0, most=1)  # and hardest
+    wrong_visibly: float = number(least=0, most=1)  # of these, how many fail in a way that the rows show
+    repaired_visible: float = number(least=0, most=1)
+    repaired_silent: float = number(least=0, most=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Agent:
     renderer: str
-    max_turns: int = _number(least=1)
-    max_tokens: int = _number(least=1)  # a turn
-    max_trajectory_tokens: int = _number(least=1)
-    shown_rows: int = _number(least=1)
-    shown_characters: int = _number(least=1)
+    max_turns: int = number(least=1)
+    max_tokens: int = number(least=1)  # a turn
+    max_trajectory_tokens: int = number(least=1)
+    shown_rows: int = number(least=1)
+    shown_characters: int = number(least=1)
     shown_errors: Literal["kind", "message"]
-    query_timeout: float = _number(above=0)  # seconds
-    evaluation_query_timeout: float = _number(above=0)  # seconds
-    queries_at_once: int = _number(least=1)
-    row_cap: int = _number(least=1)
+    query_timeout: float = number(above=0)  # seconds
+    evaluation_query_timeout: float = number(above=0)  # seconds
+    queries_at_once: int = number(least=1)
+    row_cap: int = number(least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,22 +139,110 @@ class Local:
     device: Literal["cpu", "cuda"]
     dtype: Literal["float32", "bfloat16"]  # of the weights; an adapter's and its optimiser's are float32 always
     checkpointing: bool  # activations are computed again for the gradient instead of kept
-    tokens_trained_at_once: int = _number(least=1)  # of a micro-batch
-    tokens_sampled_at_once: int = _number(
-        least=1
-    )  # whose keys and values are held, by the sampler for any architecture
+    tokens_trained_at_once: int = number(least=1)  # of a micro-batch
+    tokens_sampled_at_once: int = number(least=1)  # whose keys and values are held, by the sampler for any architecture
 
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
     """What training does where something outside of the model fails."""
 
-    tries: int = _number(least=1)  # of a call, the first one included
-    wait: float = _number(least=0)  # seconds before the second try, doubled before each further one
-    answer_within: float = _number(above=0)  # seconds
-    least_rollouts: int = _number(least=2)  # of a group; one alone has no advantage
-    rerolls: int = _number(least=0)  # of the lost rollouts of a group with fewer, before it is dropped
-    most: float = _number(least=0, most=0.9)  # share of an update's rollouts
+    tries: int = number(least=1)  # of a call, the first one included
+    wait: float = number(least=0)  # seconds before the second try, doubled before each further one
+    answer_within: float = number(above=0)  # seconds
+    least_rollouts: int = number(least=2)  # of a group; one alone has no advantage
+    rerolls: int = number(least=0)  # of the lost rollouts of a group with fewer, before it is dropped
+    most: float = number(least=0, most=0.9)  # share of an update's rollouts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepass:
+    """What the base model is asked, of the questions to practise, before a run; part of its cost."""
+
+    questions: int = number(least=1)
+    samples: int = number(least=1)  # of each
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alike:
+    """All questions in a seeded order, each once."""
+
+    kind: Literal["all"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class InBand:
+    """Questions that are answered about half of the time (lib.practice.curricula.Band)."""
+
+    kind: Literal["band"]
+    low: float = number(least=0, most=1)  # rate
+    high: float = number(least=0, most=1)
+    sure: float = number(above=0, most=1)  # probability of being there, at which a question counts as in the band
+    easy: float = number(least=0, most=0.5)  # share of an update for questions above the band
+    never: float = number(least=0, most=0.5)  # and for those that were never solved
+    every: int = number(least=0)  # updates between two cuts; 0: the pre-pass decides once and for all
+    half_life: float = number(above=0)  # updates after which an attempt counts half beside newer ones
+    rest: int = number(least=0)  # updates between two groups of a question; as many as a run has: none is asked twice
+    prepass: Prepass
+
+
+@dataclass(frozen=True, kw_only=True)
+class InSteps:
+    """From the easiest questions to the hardest, step by step over the run (lib.practice.curricula.Steps)."""
+
+    kind: Literal["hops", "length"]  # of the reference query
+    floor: float = number(least=0, most=0.2)  # least share of each step
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByRate:
+    """As InSteps, by how often the base model answers."""
+
+    kind: Literal["rate"]
+    floor: float = number(least=0, most=0.2)
+    prepass: Prepass
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithHints:
+    """A share for questions whose last group was all wrong, asked once more with their hint (lib.practice.curricula.Again)."""
+
+    kind: Literal["hints"]
+    share: float = number(above=0, most=0.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replacement:
+    """Groups that teach nothing are replaced within the update (lib.practice.sources.Dynamic)."""
+
+    extra: int = number(least=1)  # groups an update at most
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """What rewards teach (lib.practice.objectives.Objective, which says more of each)."""
+
+    credit: Literal["reward", "strict", "f1", "lenient"]
+    most: float = number(least=0, most=0.99)  # worth of a wrong answer by `f1` or `lenient`
+    spread: bool  # advantages divided by their group's standard deviation
+    kl: float = number(least=0)  # weight of the distance from the base model
+    masked: bool  # what a limit on tokens cut off counts for nothing
+    repeated: float = number(least=0)  # taken off for each query that the rollout ran before
+    failed: float = number(least=0)  # and for each call that failed
+    cap: float = number(least=0, most=0.9)  # at most, of both together
+    shuffled: bool  # rewards change places within each group: a check, since nothing is taught then
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarded:
+    """A limit of lib/practice/guards.py, over so many updates, and what happens beyond it."""
+
+    rule: Literal[
+        "entropy", "repeating", "shortening", "lengthening", "thinking_shorter", "all_right", "penalised", "disagreeing"
+    ]
+    limit: float = number(above=0)
+    window: int = number(least=1)  # updates
+    action: Literal["warn", "back", "stop"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,23 +250,32 @@ class Train:
     backend: Literal["local", "tinker", "fireworks"]
     base_url: str  # of a hosted backend; empty: its usual one
     training: Literal["full", "lora"]
-    lora_rank: int = _number(least=1)
-    seeds: tuple[int, ...] = _number(least=0)
-    updates: int = _number(least=1)
-    groups: int = _number(least=1)  # questions an update
-    rollouts: int = _number(least=2)  # a question; one alone has no advantage
-    learning_rate: float = _number(above=0)
-    grad_clip_norm: float = _number(least=0)  # 0: none
+    lora_rank: int = number(least=1)
+    seeds: tuple[int, ...] = number(least=0)
+    updates: int = number(least=1)
+    groups: int = number(least=1)  # questions an update
+    rollouts: int = number(least=2)  # a question; one alone has no advantage
+    learning_rate: float = number(above=0)
+    grad_clip_norm: float = number(least=0)  # 0: none
     loss: Literal["importance_sampling", "ppo", "cispo"]
-    dev_every: int = _number(least=1)  # updates
-    dev_samples: int = _number(least=1)
+    dev_every: int = number(least=1)  # updates
+    dev_samples: int = number(least=1)
+    questions: Alike | InBand | InSteps | ByRate | WithHints
+    replacement: Replacement | None
+    objective: Objective
+    guards: tuple[Guarded, ...]
     faults: Faults
+
+    @property
+    def prepass(self) -> Prepass | None:
+        """What the choice of questions has to know of the base model first."""
+        return getattr(self.questions, "prepass", None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    samples: int = _number(least=1)
-    temperature: float = _number(above=0)
+    samples: int = number(least=1)
+    temperature: float = number(above=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,11 +304,11 @@ class Endpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Test:
-    bar: float = _number(least=0, most=1)
-    margin: float = _number(above=0, most=1)
-    least_headroom: float = _number(least=0, most=1)
-    confidence: float = _number(above=0, most=0.9999)
-    resamples: int = _number(least=100)
+    bar: float = number(least=0, most=1)
+    margin: float = number(above=0, most=1)
+    least_headroom: float = number(least=0, most=1)
+    confidence: float = number(above=0, most=0.9999)
+    resamples: int = number(least=100)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,14 +415,14 @@ def load(path: str | Path = PARAMS, data: Path | None = None) -> Settings:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     try:
-        settings = _section(Settings, given, "")
+        settings = section(Settings, given, "")
         _check_together(settings)
     except SettingsError as error:
         raise SettingsError(f"{path.name}: {error}") from None
     return dataclasses.replace(settings, data=Path(data)) if data is not None else settings
 
 
-def _section(kind: type, given: Any, prefix: str) -> Any:
+def section(kind: type, given: Any, prefix: str) -> Any:
     where = prefix.rstrip(".") or "the file"
     if not isinstance(given, dict):
         raise SettingsError(f"{where} is {given!r}; it must hold keys with values")
@@ -344,9 +441,9 @@ def _value(kind: Any, given: Any, about: dataclasses.Field, key: str) -> Any:
     if typing.get_origin(kind) is types.UnionType:  # one of several sections, or nothing
         if given is None and types.NoneType in typing.get_args(kind):
             return None
-        kind = _meant([k for k in typing.get_args(kind) if k is not types.NoneType], given)
+        kind = _meant([k for k in typing.get_args(kind) if k is not types.NoneType], given, key)
     if dataclasses.is_dataclass(kind):
-        return _section(typing.cast(type, kind), given, key + ".")
+        return section(typing.cast(type, kind), given, key + ".")
     if typing.get_origin(kind) is tuple:
         item = typing.get_args(kind)[0]
         if dataclasses.is_dataclass(item):
@@ -363,13 +460,21 @@ def _value(kind: Any, given: Any, about: dataclasses.Field, key: str) -> Any:
 def _sections(kind: type, given: Any, key: str) -> tuple[Any, ...]:
     if not isinstance(given, list):
         raise SettingsError(f"{key} = {given!r} must be a list of sections; [] for none")
-    return tuple(_section(kind, one, f"{key}[{i}].") for i, one in enumerate(given))
+    return tuple(section(kind, one, f"{key}[{i}].") for i, one in enumerate(given))
 
 
-def _meant(kinds: list[type], given: Any) -> type:
-    """The kind of section that has most of the given keys."""
-    keys = given.keys() if isinstance(given, dict) else set()
-    return max(kinds, key=lambda kind: len(keys & {f.name for f in dataclasses.fields(kind)}))
+def _meant(kinds: list[type], given: Any, key: str) -> type:
+    """The kind of section that has the given `kind` among its own, or else most of the given keys."""
+    given = given if isinstance(given, dict) else {}
+
+    def fit(kind: type) -> tuple[bool, int]:
+        own = typing.get_args(typing.get_type_hints(kind).get("kind"))
+        return given.get("kind") in own, len(given.keys() & {f.name for f in dataclasses.fields(kind)})
+
+    named = [name for kind in kinds for name in typing.get_args(typing.get_type_hints(kind).get("kind"))]
+    if named and given.get("kind") not in named:
+        raise SettingsError(f"{key}.kind = {given.get('kind')!r} is unknown; allowed: {', '.join(named)}")
+    return max(kinds, key=fit)
 
 
 def _example(kind: Any) -> str:
@@ -425,6 +530,7 @@ def _check_together(settings: Settings) -> None:
         )
     _check_model(settings.model, settings.cold_start)
     _check_backend(settings)
+    together(settings.train.questions, settings.train.objective)
     _check_endpoints(settings.endpoints)
     if settings.agent.max_trajectory_tokens > settings.model.context:
         raise SettingsError(
@@ -499,6 +605,20 @@ def _check_backend(settings: Settings) -> None:
         )
 
 
+def together(questions: object, taught: Objective) -> None:
+    """Raises SettingsError where a choice of questions or an objective contradicts itself."""
+    if isinstance(questions, InBand) and questions.low >= questions.high:
+        raise SettingsError(f"questions.low = {questions.low} must be below questions.high = {questions.high}")
+    gap = {"reward": 0.01, "strict": 1.0}.get(
+        taught.credit, 1 - taught.most
+    )  # lib.reward gives a wrong answer 0.99 at most
+    if taught.cap >= gap:
+        raise SettingsError(
+            f"objective.cap = {taught.cap:g} must be below {gap:g}, by which a right answer is worth more than a wrong one with "
+            f"objective.credit = {taught.credit!r}; take strict, or f1 or lenient with a smaller `most`"
+        )
+
+
 def _check_training(training: Training, settings: Settings) -> None:
     if settings.questions.structures != "all":
         raise SettingsError(
@@ -511,7 +631,7 @@ def _check_training(training: Training, settings: Settings) -> None:
             f"{training.questions}, since each structure is asked about once or more"
         )
     needed = settings.train.updates * settings.train.groups
-    if training.questions < needed:
+    if isinstance(settings.train.questions, Alike) and training.questions < needed:
         raise SettingsError(
             f"questions.training.questions = {training.questions} must be at least train.updates x train.groups = {needed}, "
             "so that no question is practised twice"
@@ -596,7 +716,7 @@ def _flat(given: Any, prefix: str = "") -> dict[str, Any]:
 
 def _changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     def said(values: dict[str, Any], key: str) -> str:
-        return json.dumps(values[key]) if key in values else "not there"
+        return json.dumps(values[key], sort_keys=True) if key in values else "not there"
 
     keys = [key for key in {**new, **old} if key and said(old, key) != said(new, key)]
     sections = list(dict.fromkeys(key.partition(".")[0] for key in {**new, **old}))

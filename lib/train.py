@@ -6,7 +6,8 @@ import json
 import random
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +16,26 @@ from tinker_cookbook.renderers import Renderer
 from tqdm import tqdm
 
 from lib import headroom, loop, plan, trialled, updates
-from lib.agent import Label, Question, QuestionGroup, World
+from lib.agent import Label, World
 from lib.backends.gauge import measured
 from lib.backends.serving import copy_checkpoints, serving
 from lib.episodes import Episode, Writer, read
-from lib.evaluate import questions, rollouts, sampler, world_for
+from lib.evaluate import arm_client, questions, rollouts, sampler, world_for
 from lib.faults import Answers, Patient, patiently
 from lib.files import read_jsonl, write_bytes, write_json, write_jsonl, write_text
 from lib.graph import server
-from lib.settings import Settings
-from lib.updates import Kept, Rolled
+from lib.practice import building
+from lib.practice.rates import PREPASS, Tries
+from lib.settings import Alike, Prepass, Settings
+from lib.updates import Guard, Kept, Update
 
 
 def train(settings: Settings, seed: int) -> dict[str, Any]:
     """One run of training from the base model; returns the checkpoint's paths.
 
     Writes data/runs/<run>/train/seed-<seed>: episodes.jsonl (every rollout), dev.jsonl (dev questions every few updates;
-    a curve, which chooses nothing), updates.jsonl (a line an update), plan.sha256, checkpoint.json, checkpoint/, and
-    interruptions.jsonl where there were any. A killed run goes on from the last state that was kept, one update back at
+    a curve, which chooses nothing), updates.jsonl (a line an update), plan.sha256, checkpoint.json, checkpoint/,
+    interruptions.jsonl where there were any, and prepass.jsonl where the choice of questions needs one. A killed run goes on from the last state that was kept, one update back at
     most; episodes of later updates are played again from the answers that were kept. A finished one is left as it is.
 
     Raises headroom.NoHeadroom before the first update where the base model leaves less to gain than test.least_headroom,
@@ -44,7 +47,7 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
     if not finished:
         trialled.must_have(settings)
     _keep_to_plan(out / "plan.sha256", plan.digest(settings))
-    if not (out / "episodes.jsonl").exists():
+    if not _begun(out):
         shutil.rmtree(work, ignore_errors=True)  # whoever removed a run's folder wants no state of it either
     if not finished:
         with (
@@ -59,7 +62,7 @@ def train(settings: Settings, seed: int) -> dict[str, Any]:
 
 def _keep_to_plan(record: Path, digest: str) -> None:
     """Note the plan that a run is made under; one that was begun under another plan can't go on under this one."""
-    if record.exists() and record.read_text().strip() != digest and (record.parent / "episodes.jsonl").exists():
+    if record.exists() and record.read_text().strip() != digest and _begun(record.parent):
         raise ValueError(
             f"{record.parent} was begun under another plan ({record.read_text().strip()[:12]}, now {digest[:12]}): "
             "choose another `run` name, or remove that folder to start over"
@@ -67,14 +70,31 @@ def _keep_to_plan(record: Path, digest: str) -> None:
     write_text(record, digest + "\n")
 
 
+def _begun(out: Path) -> bool:
+    return any((out / name).exists() for name in ("prepass.jsonl", "episodes.jsonl"))
+
+
 async def practise(settings: Settings, seed: int, uri: str, work: Path, out: Path) -> None:
-    _go_on(out, Kept.read(work))
+    rewind(out, Kept.read(work))
     async with world_for(settings, uri, settings.agent.query_timeout) as (world, renderer):
+        tries = Tries()
+        if settings.train.prepass is not None:
+            tries.note(await look_before(settings, settings.train.prepass, seed, world, renderer, work, out), PREPASS)
         with Writer(out / "episodes.jsonl") as practised, Writer(out / "dev.jsonl") as dev:
-            practice = Practice(settings, seed, world, renderer, practised.write)
+            tries.note(read(practised.path))
+
+            def keep(episode: Episode) -> None:
+                practised.write(episode)
+                tries.note([episode])
+
+            _must_suffice(settings)
+            objective = await building.objective(settings, seed)
+            way = building.Way(settings, seed, world, renderer, keep, tries, settings.train.updates)
+            source, tell = way.source(objective)
             curve = DevCurve(settings, seed, world, renderer, dev)
-            kept = await updates.run(settings, work, practice, curve)
-            practice.close()
+            with bar(settings, seed, work) as tick:
+                guards: list[Guard] = [tell, building.watch(settings, work, objective), tick]
+                kept = await updates.run(settings, work, source, curve, objective, guards)
             assert kept.state is not None and kept.sampler is not None
             last, faults = settings.train.updates, settings.train.faults
             client = await patiently(
@@ -84,11 +104,60 @@ async def practise(settings: Settings, seed: int, uri: str, work: Path, out: Pat
                 await curve(Patient(client, faults, answers), last)
             practised.finish()
             dev.finish()
-    _keep_checkpoint(settings, work, kept.state, kept.sampler, out)
-    write_jsonl(out / "updates.jsonl", _updates(settings, out / "episodes.jsonl", kept.figures))
+    keep_checkpoint(settings, work, kept.state, kept.sampler, out)
+    write_jsonl(out / "updates.jsonl", lines(settings, out / "episodes.jsonl", kept.figures))
 
 
-def _go_on(out: Path, kept: Kept) -> None:
+async def look_before(
+    settings: Settings, prepass: Prepass, seed: int, world: World, renderer: Renderer, work: Path, out: Path
+) -> list[Episode]:
+    """The base model's answers to some of what is practised, from prepass.jsonl in `out`; what is missing there is asked."""
+    pool, faults = questions(settings, settings.practised), settings.train.faults
+    asked = random.Random(f"pre-pass {seed}").sample(pool, min(prepass.questions, len(pool)))
+    client = await arm_client(settings, "base", work)
+    label = Label(settings.run, "base", seed, "train")
+    with Writer(out / "prepass.jsonl") as writer, Answers(work / "answers-prepass.jsonl") as answers:
+        policy, done = sampler(Patient(client, faults, answers), settings), frozenset(writer.done)
+        await rollouts(
+            lambda _: policy,
+            asked,
+            prepass.samples,
+            label,
+            world,
+            renderer,
+            settings,
+            writer.write,
+            done,
+            what="pre-pass",
+        )
+        writer.finish()
+    return read(writer.path)
+
+
+@contextmanager
+def bar(settings: Settings, seed: int, work: Path) -> Iterator[Guard]:
+    """A bar over all updates, as a guard that moves it."""
+    total, begun = settings.train.updates, Kept.read(work).update
+    with tqdm(total=total, initial=begun, desc=f"seed {seed}", unit="update") as shown:
+
+        def moved(update: Update) -> None:
+            shown.update(update.number + 1 - shown.n)
+
+        yield moved
+
+
+def _must_suffice(settings: Settings) -> None:
+    """Raises ValueError where each question is to be practised once and there are too few."""
+    train, have = settings.train, len(questions(settings, settings.practised))
+    needed = train.updates * train.groups
+    if isinstance(train.questions, Alike) and have < needed:
+        raise ValueError(
+            f"{train.updates} updates of {train.groups} questions need {needed} questions, and {settings.practised}.jsonl has "
+            f"{have}: {_more(settings)} or lower train.updates"
+        )
+
+
+def rewind(out: Path, kept: Kept) -> None:
     """Drop what was done after the last state that was kept, and note it: it is played again, from the answers that are kept.
 
     The dev questions before the next update stay, since they were asked with that very state.
@@ -114,40 +183,6 @@ def _mended(path: Path) -> list[Episode]:
         return []
     with Writer(path):
         return read(path)
-
-
-class Practice:
-    """The train questions in a seeded order, so many an update; no question comes twice."""
-
-    def __init__(
-        self, settings: Settings, seed: int, world: World, renderer: Renderer, keep: Callable[[Episode], None]
-    ):
-        self.settings, self.seed, self.world, self.renderer, self.keep = settings, seed, world, renderer, keep
-        self._bar = tqdm(total=settings.train.updates, desc=f"seed {seed}", unit="update")
-        self._questions = questions(settings, settings.practised)
-        random.Random(f"practice {seed}").shuffle(self._questions)
-        needed = settings.train.updates * settings.train.groups
-        if len(self._questions) < needed:
-            raise ValueError(
-                f"{settings.train.updates} updates of {settings.train.groups} questions need {needed} questions, and "
-                f"{settings.practised}.jsonl has {len(self._questions)}: {_more(settings)} or lower train.updates"
-            )
-
-    def groups(self, update: int, rolled: Sequence[Rolled]) -> list[QuestionGroup]:
-        if rolled:
-            return []
-        self._bar.update(update - self._bar.n)
-        size = self.settings.train.groups
-        label = Label(self.settings.run, f"trained-{self.seed}", self.seed, "train", update=update)
-        return [self._group(q, label) for q in self._questions[update * size : (update + 1) * size]]
-
-    def close(self) -> None:
-        self._bar.update(self.settings.train.updates - self._bar.n)
-        self._bar.close()
-
-    def _group(self, question: Question, label: Label) -> QuestionGroup:
-        t = self.settings
-        return QuestionGroup(question, t.train.rollouts, self.world, self.renderer, t.agent, label, self.keep)
 
 
 def _more(settings: Settings) -> str:
@@ -189,7 +224,7 @@ class DevCurve:
             )
 
 
-def _keep_checkpoint(settings: Settings, root: Path, state: str, sampler_path: str, out: Path) -> None:
+def keep_checkpoint(settings: Settings, root: Path, state: str, sampler_path: str, out: Path) -> None:
     """Copy the final checkpoint, and no other, beside the episodes; a host keeps its own, and only the paths are noted."""
     half = out / "checkpoint.part"
     shutil.rmtree(half, ignore_errors=True)
@@ -200,7 +235,7 @@ def _keep_checkpoint(settings: Settings, root: Path, state: str, sampler_path: s
     write_json(out / "checkpoint.json", {"state": state, "sampler": sampler_path})
 
 
-def _updates(settings: Settings, episodes: Path, figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def lines(settings: Settings, episodes: Path, figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One line an update: what its rollouts were worth, and what the loop says of its step.
 
     A rollout that was lost to a fault counts for nothing but its tokens, and a group that was dropped for them as a group alone.
@@ -209,13 +244,13 @@ def _updates(settings: Settings, episodes: Path, figures: list[dict[str, Any]]) 
     for episode in read(episodes):
         assert episode.update is not None
         groups[episode.update][episode.question].append(episode)
-    lines = []
+    found = []
     for told in figures:
         everything = groups[told["update"]].values()
         real = [[e for e in group if e.fault is None] for group in everything]
         rewards = [[e.reward for e in group] for group in real if len(group) >= settings.train.faults.least_rollouts]
         flat = [e for group in real for e in group]
-        lines.append(
+        found.append(
             {
                 "update": told["update"],
                 "reward_mean": sum(e.reward for e in flat) / len(flat),
@@ -235,7 +270,7 @@ def _updates(settings: Settings, episodes: Path, figures: list[dict[str, Any]]) 
             | {
                 name: value
                 for name, value in told.items()
-                if name == "warnings" or name.startswith("forward_backward/")
+                if name in ("warnings", "went_back_to", "chosen") or name.startswith(("watch/", "forward_backward/"))
             }
         )  # the last are a host's own
-    return lines
+    return found

@@ -31,8 +31,7 @@ from lib.learning import arms, budget, experiment, figures, imitation, jobs, lay
 from lib.learning.arms import BASELINE, BEST, Declared
 from lib.practice import building
 from lib.practice.rates import Tries
-from lib.settings import ROOT, Settings, SettingsError, load
-from lib.train import Practice
+from lib.settings import ROOT, Prepass, Settings, SettingsError, load
 from reports import render
 from reports.learning import Learning
 from tests import synthetic
@@ -52,7 +51,7 @@ def test_nine_arms_and_more_are_declared_with_five_seeds_on_the_studys_settings(
     parts = ("graph", "questions", "human", "model", "cold_start", "agent", "local", "test")
     assert all(getattr(settings, part) == getattr(study, part) for part in parts)
     assert settings.evaluate.temperature == study.evaluate.temperature
-    same = {"seeds", "updates"}
+    same = {"seeds", "updates", *arms.PARTS}
     mine, theirs = (dataclasses.asdict(one.train) for one in (settings, study))
     assert {name for name in mine if mine[name] != theirs[name]} <= same
     assert settings.train.updates > 2 * DECLARED.rules.updates  # the budget ends a run, not this
@@ -62,7 +61,12 @@ def test_nine_arms_and_more_are_declared_with_five_seeds_on_the_studys_settings(
     ("change", "message"),
     [
         ({"arms.band.questions.low": 2}, r"arms\.band\.questions\.low = 2\.0 must be at most 1"),
-        ({"arms.band.questions.low": 0.9}, r"arms\.band\.questions\.low = 0\.9 must be below its high = 0\.75"),
+        ({"arms.band.questions.low": 0.9}, r"arms\.band: questions\.low = 0\.9 must be below questions\.high = 0\.7"),
+        (
+            {"arms.band.questions.prepass.samples": 2},
+            r"arms\.recut\.questions\.prepass = .* must be as every other arm's",
+        ),
+        ({"arms.gated.objective.cap": 0.6}, r"arms\.gated: objective\.cap = 0\.6 must be below 0\.5"),
         (
             {"arms.band.objective.spread": True},
             r"arms\.band\.role = 'single' must change one of .* questions, objective",
@@ -95,7 +99,7 @@ def test_the_best_combination_takes_each_part_from_the_arm_that_was_chosen_for_i
     assert DECLARED.singles("questions") == [BASELINE, "band", "recut", "hops"]
     assert "shuffled" not in DECLARED.singles("objective")  # a comparator is no candidate
     best = DECLARED.combined({"questions": "recut", "replacement": "dynamic", "objective": BASELINE})
-    assert best.questions == DECLARED.arms["recut"].questions and best.looks_before
+    assert best.questions == DECLARED.arms["recut"].questions and best.prepass is not None
     assert best.replacement == DECLARED.arms["dynamic"].replacement
     assert best.objective == DECLARED.arms[BASELINE].objective
 
@@ -222,27 +226,27 @@ def declared() -> Declared:
     rules = dataclasses.replace(
         DECLARED.rules,
         updates=2,
-        prepass_questions=2,
-        prepass_samples=1,
         passes=1,
         temperatures=(1.0, 0.5),
         reach=3,
         halves=(BEST,),
     )
-    return Declared(rules, {name: DECLARED.arms[name] for name in names})
+    some = {name: DECLARED.arms[name] for name in names}
+    few = dataclasses.replace(some["recut"].questions, prepass=Prepass(questions=2, samples=1))
+    return Declared(rules, some | {"recut": dataclasses.replace(some["recut"], questions=few)})
 
 
 def test_every_arm_can_be_built(miniature: Settings, tmp_path: Path) -> None:
     for name, arm in DECLARED.arms.items():
         one = layout.settings_of(miniature, name)
         without = dataclasses.replace(arm.objective, kl=0.0)  # which needs a service, as the miniature has one
-        taught = asyncio.run(building.objective(without, one, 3))
+        train = dataclasses.replace(arm.of(one.train), objective=without, guards=DECLARED.rules.guards)
+        one = dataclasses.replace(one, train=train)
+        taught = asyncio.run(building.objective(one, 3))
         assert taught.shuffled == (3 if name == "shuffled" else None)
-        way = building.Way(one, 3, Words(), renderer_for(one), lambda _: None, Tries(), 5)
-        source, tell = way.source(arm, taught)
+        source, _ = building.Way(one, 3, Words(), renderer_for(one), lambda _: None, Tries(), 5).source(taught)
         assert len(source.groups(0, [])) == one.train.groups
-        assert isinstance(source, Practice) == (not tell)
-        assert building.watch(DECLARED.rules.guards, tmp_path, taught)
+        assert len(building.watch(one, tmp_path, taught).limits) == len(DECLARED.rules.guards)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -288,7 +292,7 @@ def test_every_arm_spends_its_budget_and_no_more(practised: Settings, declared: 
         one = layout.settings_of(practised, name)
         for seed in practised.train.seeds:
             lines = read_jsonl(one.train_dir(seed) / "updates.jsonl")
-            tokens = sum(line["tokens_sampled"] for line in lines) + arm.looks_before * facts["prepass"]
+            tokens = sum(line["tokens_sampled"] for line in lines) + (arm.prepass is not None) * facts["prepass"]
             assert abs(tokens - facts["budget"]) < facts["tokens_a_rollout"] * practised.train.rollouts, name
 
 

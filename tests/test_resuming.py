@@ -130,12 +130,12 @@ def test_what_came_after_the_last_state_is_forgotten_and_noted(tmp_path: Path) -
         ]
 
     practised, dev = lines("train", 4), lines("dev", 4)
-    train._go_on(tmp_path, Kept())
+    train.rewind(tmp_path, Kept())
     assert not list(tmp_path.iterdir())  # nothing was begun
     (tmp_path / "episodes.jsonl").write_bytes(b"".join(practised) + practised[0][:50])  # killed in the middle of a line
     (tmp_path / "dev.jsonl").write_bytes(b"".join(dev))
     for again in range(2):
-        train._go_on(tmp_path, Kept(update=2, state="tinker://run-0000/weights/000002"))
+        train.rewind(tmp_path, Kept(update=2, state="tinker://run-0000/weights/000002"))
         assert (tmp_path / "episodes.jsonl").read_bytes() == b"".join(practised[:4])
         assert (tmp_path / "dev.jsonl").read_bytes() == b"".join(dev[:6])  # the look before update 2 was at this state
         noted = [json.loads(line) for line in (tmp_path / "interruptions.jsonl").read_text().splitlines()]
@@ -146,7 +146,7 @@ def test_what_came_after_the_last_state_is_forgotten_and_noted(tmp_path: Path) -
                 {"update": 2, "episodes_made_anew": 0},
             ][: again + 1]
         )
-    train._go_on(tmp_path, Kept())
+    train.rewind(tmp_path, Kept())
     assert (tmp_path / "episodes.jsonl").read_bytes() == b"" and (tmp_path / "dev.jsonl").read_bytes() == b"".join(
         dev[:2]
     )

@@ -9,7 +9,24 @@ from typing import Any, Literal
 
 import yaml
 
-from lib.settings import NAME, ROOT, SettingsError, _number, _section
+from lib.settings import (
+    NAME,
+    ROOT,
+    Alike,
+    ByRate,
+    Guarded,
+    InBand,
+    InSteps,
+    Objective,
+    Prepass,
+    Replacement,
+    SettingsError,
+    Train,
+    WithHints,
+    number,
+    section,
+    together,
+)
 
 ARMS = ROOT / "experiments" / "learning" / "arms.yaml"
 BASELINE, BEST, CLEAN = "baseline", "best", "clean"  # names that the rules speak of
@@ -22,93 +39,40 @@ PARTS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Practised:
-    """The study's own practice: all questions alike, in a seeded order."""
-
-    kind: Literal["practice"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class InBand:
-    """`curricula.Band`: questions that are answered about half of the time."""
-
-    kind: Literal["band"]
-    low: float = _number(least=0, most=1)
-    high: float = _number(least=0, most=1)
-    easy: float = _number(least=0, most=0.5)  # share of an update
-    never: float = _number(least=0, most=0.5)
-    every: int = _number(least=0)  # updates between two cuts; 0: the pre-pass decides once and for all
-    half_life: float = _number(above=0)  # updates
-
-
-@dataclass(frozen=True, kw_only=True)
-class ByHops:
-    """`curricula.Steps`: from the fewest hops to the most."""
-
-    kind: Literal["hops"]
-    floor: float = _number(least=0, most=0.2)  # least share of each number of hops
-
-
-@dataclass(frozen=True, kw_only=True)
-class Replacement:
-    """`sources.Dynamic`: groups that turned out constant are replaced within the update."""
-
-    extra: int = _number(least=1)  # groups an update at most
-
-
-@dataclass(frozen=True, kw_only=True)
-class Taught:
-    """Options of `objectives.Objective`; see there."""
-
-    credit: Literal["reward", "strict", "f1", "lenient"]
-    most: float = _number(least=0, most=0.99)
-    spread: bool
-    kl: float = _number(least=0)
-    shuffled: bool  # by the run's seed
-
-
-@dataclass(frozen=True, kw_only=True)
-class Watched:
-    """A limit of lib/practice/guards.py. Here each only warns: an arm that is stopped would have another budget."""
-
-    rule: Literal["entropy", "repeating", "shortening", "lengthening", "thinking_shorter", "all_right", "disagreeing"]
-    limit: float = _number(above=0)
-    window: int = _number(least=1)  # updates
-
-
-@dataclass(frozen=True, kw_only=True)
 class Arm:
     """One way of spending the budget. Its name is its key in the file."""
 
     why: str
     role: Literal["baseline", "single", "comparator"]  # a single one changes one part of the baseline
     learns: Literal["practice", "imitation"]  # imitation: of the untrained model's own right answers
-    questions: Practised | InBand | ByHops
+    questions: Alike | InBand | InSteps | ByRate | WithHints
     replacement: Replacement | None
-    objective: Taught
+    objective: Objective
 
     @property
-    def looks_before(self) -> bool:
-        """Whether it needs the pre-pass, and pays for it."""
-        return isinstance(self.questions, InBand)
+    def prepass(self) -> Prepass | None:
+        """What it needs, and pays for, before it begins."""
+        return getattr(self.questions, "prepass", None)
+
+    def of(self, train: Train) -> Train:
+        """The settings of training with this arm's parts."""
+        return replace(train, **{part: getattr(self, part) for part in PARTS})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
     """What is the same for all arms; arms.yaml gives the reasons."""
 
-    updates: int = _number(least=1)
-    prepass_questions: int = _number(least=1)
-    prepass_samples: int = _number(least=1)
-    passes: int = _number(least=1)
-    temperatures: tuple[float, ...] = _number(above=0)
-    reach: int = _number(least=2)
-    margin: float = _number(above=0, most=1)
-    signal: float = _number(above=0, most=1)
-    clean_seeds: tuple[int, ...] = _number(least=0)
+    updates: int = number(least=1)
+    passes: int = number(least=1)
+    temperatures: tuple[float, ...] = number(above=0)
+    reach: int = number(least=2)
+    margin: float = number(above=0, most=1)
+    signal: float = number(above=0, most=1)
+    clean_seeds: tuple[int, ...] = number(least=0)
     halves: tuple[str, ...]
     best: str
-    guards: tuple[Watched, ...]
+    guards: tuple[Guarded, ...]
 
 
 @dataclass(frozen=True)
@@ -117,6 +81,11 @@ class Declared:
 
     rules: Rules
     arms: dict[str, Arm]
+
+    @property
+    def prepass(self) -> Prepass | None:
+        """That of the arms that need one, which share it."""
+        return next((arm.prepass for arm in self.arms.values() if arm.prepass is not None), None)
 
     def singles(self, part: str) -> list[str]:
         """The arms that may give the best combination its part: the baseline, and those that change it."""
@@ -142,8 +111,8 @@ def load(path: Path = ARMS) -> Declared:
     try:
         if not isinstance(given, dict) or not isinstance(given.get("arms"), dict):
             raise SettingsError("arms is missing; it must hold an arm by each name")
-        arms = {name: _section(Arm, arm, f"arms.{name}.") for name, arm in given["arms"].items()}
-        rules = _section(Rules, {key: value for key, value in given.items() if key not in ("arms", "shared")}, "")
+        arms = {name: section(Arm, arm, f"arms.{name}.") for name, arm in given["arms"].items()}
+        rules = section(Rules, {key: value for key, value in given.items() if key not in ("arms", "shared")}, "")
         declared = Declared(rules, arms)
         _check(declared)
     except SettingsError as error:
@@ -168,10 +137,14 @@ def _check(declared: Declared) -> None:
                 f"arms.{name}.role = 'single' must change one of {', '.join(PARTS)}, and nothing else; it changes "
                 f"{', '.join(changed) or 'none'}"
             )
-        if isinstance(arm.questions, InBand) and arm.questions.low >= arm.questions.high:
+        if arm.prepass not in (None, declared.prepass):
             raise SettingsError(
-                f"arms.{name}.questions.low = {arm.questions.low} must be below its high = {arm.questions.high}"
+                f"arms.{name}.questions.prepass = {arm.prepass} must be as every other arm's: they share it"
             )
+        try:
+            together(arm.questions, arm.objective)
+        except SettingsError as error:
+            raise SettingsError(f"arms.{name}: {error}") from None
     if 1.0 not in rules.temperatures:
         raise SettingsError(f"temperatures = {list(rules.temperatures)} must hold 1.0, by which the budget is measured")
     for name in rules.halves:

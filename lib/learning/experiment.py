@@ -9,7 +9,6 @@ steps: what is known before (`prepare`), the declared arms (`practise`), the bes
 from __future__ import annotations
 
 import argparse
-import random
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -52,6 +51,7 @@ from lib.learning.learner import learn
 from lib.measures import mean
 from lib.plan import FIRST_SET
 from lib.settings import ROOT, Settings, SettingsError, load
+from lib.train import look_before
 from lib.updates import TEMPERATURE
 
 # ---------------------------------------------------------------- before any arm
@@ -65,24 +65,22 @@ def prepare(settings: Settings, declared: Declared) -> dict[str, Any]:
     """
     one = settings_of(settings, CONTROL)
     out, work = folder(settings) / "before", one.work("before")
-    go_on(out, work, inputs(one, rules=asdict(declared.rules)))
+    prepass = declared.prepass and asdict(declared.prepass)
+    go_on(out, work, inputs(one, rules=asdict(declared.rules), prepass=prepass))
     with server.running(one.graph_dir, one.data) as uri, serving(one, work, SAMPLER_SEED):
         loop.run(_prepare(one, declared, uri, work, out))
     shutil.rmtree(work, ignore_errors=True)
-    found = known(read(out / "dev.jsonl"), read(out / "prepass.jsonl"), settings, declared)
+    asked = read(out / "prepass.jsonl") if declared.prepass is not None else []
+    found = known(read(out / "dev.jsonl"), asked, settings, declared)
     write_json(out / "before.json", found)
     return found
 
 
 async def _prepare(one: ArmSettings, declared: Declared, uri: str, work: Path, out: Path) -> None:
-    rules, pool = declared.rules, questions(one, one.practised)
-    first = random.Random("pre-pass").sample(pool, min(rules.prepass_questions, len(pool)))
-    base, control = await arm_client(one, "base", work), await arm_client(one, "control", work)
+    rules, control = declared.rules, await arm_client(one, "control", work)
     async with world_for(one, uri, one.agent.query_timeout) as (world, renderer):
-        with Writer(out / "prepass.jsonl") as writer:
-            label = Label(one.run, BASE, 0, "train")
-            await _answered(one, base, first, rules.prepass_samples, label, world, renderer, writer)
-            writer.finish()
+        if declared.prepass is not None:
+            await look_before(one, declared.prepass, 0, world, renderer, work, out)
         with Writer(out / "dev.jsonl") as writer:
             for temperature in rules.temperatures:
                 at = replace(one, evaluate=replace(one.evaluate, temperature=temperature))
@@ -118,8 +116,8 @@ def known(dev: Sequence[Episode], prepass: Sequence[Episode], settings: Settings
     cost = sum(e.tokens["sampled"] for e in prepass)
     if cost >= budget / 2:
         raise ValueError(
-            f"the pre-pass samples {cost} tokens, and an arm may sample {budget}, or half of it: lower prepass_questions or "
-            "prepass_samples, or raise updates, in arms.yaml"
+            f"the pre-pass samples {cost} tokens, and an arm may sample {budget}, or half of it: lower its questions or "
+            "samples, or raise updates, in arms.yaml"
         )
     return {
         "budget": budget,

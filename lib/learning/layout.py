@@ -17,11 +17,14 @@ from lib.settings import ROOT, Settings
 PARAMS = ROOT / "experiments" / "learning" / "params.yaml"
 STUDY = "tiny"  # the run whose base model is taken; graph and questions are common to all runs
 BASE, CONTROL, TUNED = "base", "control", "tuned"  # untrained: first samples, fresh ones, those at the best temperature
-# What makes an arm; lib/learning/results.py and figures.py only read what it leaves.
 OWN = (
-    "arms", "budget", "building", "curricula", "experiment", "guards", "imitation", "layout", "learner", "objectives", "rates",
-    "sources",
-)  # fmt: skip
+    "arms",
+    "budget",
+    "experiment",
+    "imitation",
+    "layout",
+    "learner",
+)  # what makes an arm; the others read what it leaves
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,12 @@ from lib.learning.arms import Arm, Declared
 from lib.learning.budget import Budgeted, Spending, until_spent
 from lib.learning.jobs import database
 from lib.learning.layout import ArmSettings, before, folder, go_on, inputs, settings_of
+from lib.practice import building
+from lib.practice.objectives import Objective
 from lib.practice.rates import PREPASS, Tries
 from lib.settings import Settings
-from lib.train import DevCurve, Practice, _go_on, _keep_checkpoint, _updates
-from lib.updates import Kept
+from lib.train import DevCurve, keep_checkpoint, lines, rewind
+from lib.updates import Guard, Kept
 
 
 def learn(settings: Settings, declared: Declared, name: str, arm: Arm, seed: int, share: float = 1.0) -> None:
@@ -36,6 +38,7 @@ def learn(settings: Settings, declared: Declared, name: str, arm: Arm, seed: int
     updates.run raises.
     """
     one = settings_of(settings, name)
+    one = replace(one, train=replace(arm.of(one.train), guards=declared.rules.guards))
     out, work = one.train_dir(seed), one.work(f"train-seed-{seed}")
     facts = before(settings)
     go_on(out, work, inputs(one, arm=arms.plain(arm), share=share, rules=asdict(declared.rules), before=facts))
@@ -52,11 +55,6 @@ class Curve(DevCurve):
     async def __call__(self, sampling_client: Any, update: int) -> None:
         if update > 0:
             await super().__call__(sampling_client, update)
-
-
-def _own(figures: dict[str, Any]) -> dict[str, Any]:
-    """What the parts of an arm said of an update."""
-    return {name: value for name, value in figures.items() if name == "chosen" or name.startswith("watch/")}
 
 
 async def no_look(sampling_client: Any, update: int) -> None:
@@ -78,7 +76,7 @@ class Learner:
 
     async def learn(self, uri: str) -> None:
         one, out = self.one, self.out
-        _go_on(out, Kept.read(self.work))
+        rewind(out, Kept.read(self.work))
         async with world_for(one, uri, one.agent.query_timeout) as (world, renderer):
             with Writer(out / "episodes.jsonl") as practised, Writer(out / "dev.jsonl") as dev:
                 curve = Curve(one, self.seed, world, renderer, dev)
@@ -89,49 +87,43 @@ class Learner:
                 await curve(Patient(client, one.train.faults), sampled.update)
                 practised.finish()
                 dev.finish()
-        _keep_checkpoint(one, self.work, kept.state, kept.sampler, out)
-        told = {figures["update"]: _own(figures) for figures in sampled.figures}
-        lines = _updates(one, out / "episodes.jsonl", sampled.figures)
-        write_jsonl(out / "updates.jsonl", [line | told[line["update"]] for line in lines])
+        keep_checkpoint(one, self.work, kept.state, kept.sampler, out)
+        write_jsonl(out / "updates.jsonl", lines(one, out / "episodes.jsonl", sampled.figures))
 
     async def _practise(self, world: World, renderer: Renderer, writer: Writer, curve: Curve) -> tuple[Kept, Kept]:
-        one, spending, tries, rules = self.one, self._spending(writer), self._tries(writer), self.declared.rules
+        one, objective = self.one, await building.objective(self.one, self.seed)
+        source, tell = self._source(world, renderer, writer, objective)
+        guards: list[Guard] = [tell, building.watch(one, self.work, objective)]
+        kept = await until_spent(one, self.work, source, curve, objective, guards)
+        return kept, kept
+
+    async def _imitate(self, world: World, renderer: Renderer, writer: Writer, curve: Curve) -> tuple[Kept, Kept]:
+        """Sample from the base model until the budget is spent, then learn from what was right."""
+        one, objective = self.one, await building.objective(self.one, self.seed)
+        source, tell = self._source(world, renderer, writer, objective)
+        sampled = await until_spent(one, self.work, source, no_look, imitation.no_step, [tell])
+        asked = {q["id"]: q for q in questions(one, one.practised)}
+        lessons = imitation.lessons(read(writer.path), asked, world, renderer)
+        steps, passes = len(sampled.figures), self.declared.rules.passes
+        return sampled, await imitation.imitate(one, self.seed, self.work / "steps", lessons, passes, steps)
+
+    def _source(self, world: World, renderer: Renderer, writer: Writer, objective: Objective) -> tuple[Budgeted, Guard]:
+        """What the arm asks until its budget is spent, and the guard that says how it chose."""
+        prepass = self.arm.prepass is not None
+        spending = Spending(
+            round(self.share * self.facts["budget"]), self.facts["prepass"] * prepass, read(writer.path)
+        )
+        tries = Tries()
+        if prepass:
+            tries.note(read(folder(self.one) / "before" / "prepass.jsonl"), PREPASS)
+        tries.note(read(writer.path))
 
         def keep(episode: Episode) -> None:
             writer.write(episode)
             spending.note(episode)
             tries.note([episode])
 
-        objective = await building.objective(self.arm.objective, one, self.seed)
-        way = building.Way(one, self.seed, world, renderer, keep, tries, max(1, round(self.share * rules.updates)))
-        source, tell = way.source(self.arm, objective)
-        guards = [*tell, building.watch(rules.guards, self.work, objective)]
-        budgeted = Budgeted(source, spending, one.train.rollouts)
-        kept = await until_spent(one, self.work, budgeted, curve, objective, guards)
-        return kept, kept
-
-    async def _imitate(self, world: World, renderer: Renderer, writer: Writer, curve: Curve) -> tuple[Kept, Kept]:
-        """Sample from the base model until the budget is spent, then learn from what was right."""
-        one, spending = self.one, self._spending(writer)
-
-        def keep(episode: Episode) -> None:
-            writer.write(episode)
-            spending.note(episode)
-
-        source = Budgeted(Practice(one, self.seed, world, renderer, keep), spending, one.train.rollouts)
-        sampled = await until_spent(one, self.work, source, no_look, imitation.no_step)
-        asked = {q["id"]: q for q in questions(one, one.practised)}
-        lessons = imitation.lessons(read(writer.path), asked, world, renderer)
-        steps, passes = len(sampled.figures), self.declared.rules.passes
-        return sampled, await imitation.imitate(one, self.seed, self.work / "steps", lessons, passes, steps)
-
-    def _spending(self, writer: Writer) -> Spending:
-        already = self.facts["prepass"] if self.arm.looks_before else 0
-        return Spending(round(self.share * self.facts["budget"]), already, read(writer.path))
-
-    def _tries(self, writer: Writer) -> Tries:
-        tries = Tries()
-        if self.arm.looks_before:
-            tries.note(read(folder(self.one) / "before" / "prepass.jsonl"), PREPASS)
-        tries.note(read(writer.path))
-        return tries
+        updates = max(1, round(self.share * self.declared.rules.updates))
+        way = building.Way(self.one, self.seed, world, renderer, keep, tries, updates)
+        source, tell = way.source(objective)
+        return Budgeted(source, spending, self.one.train.rollouts), tell

@@ -261,7 +261,7 @@ class Experiment:
 
     def _arm(self, name: str, arm: Arm, share: float, hard: Sequence[str], method: Method) -> dict[str, Any]:
         settings, rules, facts = self.settings, self.declared.rules, before(self.settings)
-        one, prepass = settings_of(settings, name), facts["prepass"] if arm.looks_before else 0
+        one, prepass = settings_of(settings, name), facts["prepass"] * (arm.prepass is not None)
         mine, control, tuned = self.trainings(name), self.answers(CONTROL, "control"), self.answers(TUNED, "control")
         against = partial(contrast, structure=control.structure, method=method)
         rates, samples = [m.rates() for m in mine], settings.evaluate.samples

@@ -1,45 +1,53 @@
-"""Makes an arm's source, objective and guards from what arms.yaml says of it."""
+"""Makes a run's source, objective and guards from its settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import tinker
 from tinker_cookbook.renderers import Renderer
 
-from lib.agent import Label, Question, QuestionGroup, World
+from lib.agent import Label, Question, World
 from lib.episodes import Episode
 from lib.evaluate import questions
-from lib.learning.arms import Arm, ByHops, InBand, Practised, Taught, Watched
 from lib.practice import guards
-from lib.practice.curricula import Band, Everything, Steps, by_hops
-from lib.practice.objectives import Objective, patient_logprobs
-from lib.practice.rates import Tries
-from lib.practice.sources import Chosen, Curriculum, Dynamic
-from lib.settings import Settings
-from lib.train import Practice
+from lib.practice.curricula import Again, Band, Everything, Steps, by_hops, by_length, by_rate, hint_after_wrong
+from lib.practice.objectives import TRUNCATED, Counted, Objective, patient_logprobs
+from lib.practice.rates import Tries, rates
+from lib.practice.sources import Ask, Chosen, Curriculum, Dynamic
+from lib.settings import ByRate, InBand, InSteps, Settings, WithHints
 from lib.updates import Guard, Source
 
+LEVELS = 4  # of a curriculum by length or rate
 
-async def objective(taught: Taught, settings: Settings, seed: int) -> Objective:
+
+async def objective(settings: Settings, seed: int) -> Objective:
     """To be called while a backend is served: a distance from the base needs a client of the base model."""
-    given = asdict(taught) | {"shuffled": seed if taught.shuffled else None}
+    taught = settings.train.objective
+    given = asdict(taught) | {
+        "masked": TRUNCATED if taught.masked else (),
+        "shuffled": seed if taught.shuffled else None,
+    }
     if not taught.kl:
         return Objective(**given)
     client = await tinker.ServiceClient().create_sampling_client_async(base_model=settings.base_model)
     return Objective(**given, base=patient_logprobs(client, settings.train.faults))
 
 
-def watch(limits: Sequence[Watched], work: Path, taught: Objective) -> Guard:
-    """The limits, all of which warn."""
-    return guards.Watch(work, taught, [guards.Limit(getattr(guards, w.rule), w.limit, w.window) for w in limits])
+def watch(settings: Settings, work: Path, taught: Objective) -> guards.Watch:
+    limits = [
+        guards.Limit(getattr(guards, one.rule), one.limit, one.window, one.action) for one in settings.train.guards
+    ]
+    return guards.Watch(work, taught, limits)
 
 
 @dataclass(frozen=True)
 class Way:
-    """What a source is made of beside the arm. updates: how many a run takes, about; a curriculum is spread over them."""
+    """What a source is made of beside the settings. tries: the base model's and the run's own so far. updates: how many a run
+    takes, about; a curriculum is spread over them."""
 
     settings: Settings
     seed: int
@@ -49,29 +57,38 @@ class Way:
     tries: Tries
     updates: int
 
-    def source(self, arm: Arm, taught: Objective) -> tuple[Source, list[Guard]]:
-        """The arm's source, with the guard that says how it chose. The baseline's is the study's own practice."""
-        if isinstance(arm.questions, Practised) and arm.replacement is None:
-            return Practice(self.settings, self.seed, self.world, self.renderer, self.keep), []
+    def source(self, taught: Objective) -> tuple[Source, Guard]:
+        """The source, with the guard that says how it chose."""
         train = self.settings.train
         pool = questions(self.settings, self.settings.practised)
-        chosen = Chosen(pool, train.groups, self.seed, self._curriculum(arm, pool), self.tries, self._ask)
-        if arm.replacement is None:
-            return chosen, [chosen.tell]
-        dynamic = Dynamic(chosen, arm.replacement.extra, taught.mixed, train.faults.least_rollouts)
-        return dynamic, [chosen.tell]
+        rest = train.questions.rest if isinstance(train.questions, InBand) else math.inf
+        chosen = Chosen(pool, train.groups, self.seed, self._curriculum(pool), self.tries, self._ask(), rest)
+        if train.replacement is None:
+            return chosen, chosen.tell
+        return Dynamic(chosen, train.replacement.extra, taught.mixed, train.faults.least_rollouts), chosen.tell
 
-    def _curriculum(self, arm: Arm, pool: list[Question]) -> Curriculum:
-        match arm.questions:
+    def _curriculum(self, pool: list[Question]) -> Curriculum:
+        match self.settings.train.questions:
             case InBand() as band:
-                cut = {name: value for name, value in asdict(band).items() if name != "kind"}
+                cut = {name: value for name, value in asdict(band).items() if name not in ("kind", "rest", "prepass")}
                 return Band(pool=pool, **cut)
-            case ByHops(floor=floor):
+            case InSteps(kind="hops", floor=floor):
                 return Steps(levels=by_hops(pool), updates=self.updates, floor=floor)
+            case InSteps(kind="length", floor=floor):
+                return Steps(levels=by_length(pool, LEVELS), updates=self.updates, floor=floor)
+            case ByRate(floor=floor):
+                known = rates(pool, self.tries, 0, lambda question: question["structure"], math.inf)
+                return Steps(levels=by_rate(known, LEVELS), updates=self.updates, floor=floor)
+            case WithHints(share=share):
+                return Again(others=Everything(), share=share)
             case _:
                 return Everything()
 
-    def _ask(self, question: Question, update: int) -> QuestionGroup:
+    def _ask(self) -> Ask:
         t = self.settings
-        label = Label(t.run, f"trained-{self.seed}", self.seed, "train", update=update)
-        return QuestionGroup(question, t.train.rollouts, self.world, self.renderer, t.agent, label, self.keep)
+
+        def ask(question: Question, update: int) -> Counted:
+            label = Label(t.run, f"trained-{self.seed}", self.seed, "train", update=update)
+            return Counted(question, t.train.rollouts, self.world, self.renderer, t.agent, label, self.keep)
+
+        return hint_after_wrong(ask, self.tries) if isinstance(t.train.questions, WithHints) else ask

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from lib.agent import Question
-from lib.practice.rates import Rate, Tries, rates
+from lib.practice.rates import Rate, Tries, rates, within
 from lib.practice.sources import Ask, Asked, Curriculum, Part
 
 
@@ -21,7 +21,8 @@ class Everything:
 
 @dataclass(frozen=True, kw_only=True)
 class Band:
-    """Questions answered about half of the time, where a group of rollouts most often has a signal (`low` to `high`).
+    """Questions answered about half of the time, where a group of rollouts most often has a signal: those whose rate lies from
+    `low` to `high` with a probability of `sure` at least, then those of which that is less probable.
 
     Floors keep a share for easy questions, above the band, and one for those that were never solved, or they'd be forgotten.
     The rates come from the pre-pass and the run's own rollouts, cut anew every so many updates.
@@ -30,6 +31,7 @@ class Band:
     pool: Sequence[Question]
     low: float
     high: float
+    sure: float
     easy: float  # share
     never: float  # share
     every: int  # updates between two cuts; 0: the pre-pass decides once and for all
@@ -42,6 +44,7 @@ class Band:
 
     def parts(self, update: int, tries: Tries) -> list[Part]:
         known, cut = self.rates(update, tries), self._cut(update)
+        probable = within(known, self.low, self.high)
 
         def rate(question: Question) -> float:
             return known[question["id"]].mean
@@ -50,7 +53,7 @@ class Band:
             return tries.total(question["id"], cut).right > 0
 
         return [
-            Part("band", 1 - self.easy - self.never, lambda q: max(self.low - rate(q), rate(q) - self.high, 0.0)),
+            Part("band", 1 - self.easy - self.never, lambda q: max(self.sure - probable[q["id"]], 0.0)),
             Part("easy", self.easy, lambda q: max(self.high - rate(q), 0.0)),
             Part("never", self.never, lambda q: rate(q) if solved(q) else 0.0),
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,11 +19,13 @@ MASS = 0.9  # of the interval around a rate
 
 
 class Rate(NamedTuple):
-    """What is known of a question's true rate: the posterior's mean, and its central interval of MASS."""
+    """What is known of a question's true rate: the posterior's mean, its central interval of MASS, and how many attempts it
+    is worth (the sum of the beta distribution's parameters)."""
 
     mean: float
     low: float
     high: float
+    worth: float
 
 
 class Tries:
@@ -112,8 +114,16 @@ def rates(
         sums[kind] += weight * counts
     prior = np.array([(strength * mean + sums[kind][1]) / (strength + sums[kind][0]) for kind in kinds])
     right, wrong = strength * prior + seen[:, 1], strength * (1 - prior) + seen[:, 0] - seen[:, 1]
-    found = np.stack([right / (right + wrong), *(special.betaincinv(right, wrong, p) for p in _TAILS)], axis=1)
+    tails = (special.betaincinv(right, wrong, p) for p in _TAILS)
+    found = np.stack([right / (right + wrong), *tails, right + wrong], axis=1)
     return {q["id"]: Rate(*map(float, row)) for q, row in zip(questions, found, strict=True)}
 
 
 _TAILS = ((1 - MASS) / 2, (1 + MASS) / 2)
+
+
+def within(known: Mapping[str, Rate], low: float, high: float) -> dict[str, float]:
+    """The probability that a rate lies from `low` to `high`, by question."""
+    mean, worth = (np.array([getattr(rate, name) for rate in known.values()]) for name in ("mean", "worth"))
+    below, above = (special.betainc(mean * worth, (1 - mean) * worth, edge) for edge in (low, high))
+    return dict(zip(known, map(float, above - below), strict=True))
