@@ -121,6 +121,21 @@ class Learning:
         ]
         return "\n".join(lines) + "\n"
 
+    def default_words(self) -> str:
+        """What changed in the default study because of it."""
+        found = self.found["default"]
+        if found["takes"] == BASELINE:
+            said = "Nothing: the combination wasn't shown to be better than the baseline, so the default practises as published"
+        else:
+            what = ", ".join(f"`train.{part}`" for part, changed in self._changed(found["settings"]).items() if changed)
+            said = f"The combination was shown to be better than the baseline, so the default takes it: {what}"
+        done = "" if found["done"] else " (profiles/tiny.yaml doesn't have this yet)"
+        return f"{said}{done}.\n"
+
+    def _changed(self, settings: Mapping[str, Any]) -> dict[str, bool]:
+        own = self.found["published"]
+        return {part: settings[part] != own[part] for part in settings}
+
     def clean_words(self) -> str:
         """What practice gives where no mistakes were planted."""
         one = self.found["clean"]

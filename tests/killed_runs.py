@@ -26,7 +26,7 @@ from lib.backends import checkpoints, training
 from lib.episodes import Episode, Writer
 from lib.graph import server
 from lib.reward import score
-from lib.settings import Settings, load
+from lib.settings import InBand, Prepass, Replacement, Settings, load
 from tests.conftest import ROOT
 
 SYSTEM = "Answer"
@@ -47,9 +47,22 @@ class Words:
 
 
 def settings_in(data: Path) -> Settings:
-    """The miniature's with a few more updates."""
+    """The miniature's with a few more updates, and with all that must remember what came before: a pre-pass, questions by
+    their rates so far, groups that are replaced."""
     chosen = load(ROOT / "profiles" / "miniature.yaml", data=data)
-    t = dataclasses.replace(chosen.train, updates=STEPS, dev_every=2, dev_samples=2, seeds=(0,))
+    band = InBand(
+        kind="band", low=0.2, high=0.8, sure=0.5, easy=0.1, never=0.1, every=1, half_life=2.0, rest=1,
+        prepass=Prepass(questions=3, samples=2),
+    )  # fmt: skip
+    t = dataclasses.replace(
+        chosen.train,
+        updates=STEPS,
+        dev_every=2,
+        dev_samples=2,
+        seeds=(0,),
+        questions=band,
+        replacement=Replacement(extra=1),
+    )
     return dataclasses.replace(chosen, train=t)
 
 
@@ -138,6 +151,7 @@ def always(*_: Any) -> bool:
 
 # In the order in which a run comes by; each is met by the run that goes on from what the one before it left.
 POINTS: dict[str, Callable[[], None]] = {
+    "half an episode of the pre-pass": at(Writer, "write", lambda _, e, *__: e.arm == "base", half_a_line),
     "half an episode of the first look": at(Writer, "write", episode("dev", 0, 1), half_a_line),
     "half an episode of the first update": at(Writer, "write", episode("train", 0, 2), half_a_line),
     "before the first step": at(training.Trainer, "step", always),
@@ -153,7 +167,7 @@ POINTS: dict[str, Callable[[], None]] = {
     "half an episode of the last look": at(Writer, "write", episode("dev", STEPS, 0), half_a_line),
     "when episodes are sorted": at(Writer, "finish", always, None),
     "while the checkpoint is copied": at(train, "copy_checkpoints", always, None),
-    "before the last file": at(train, "_updates", always),
+    "before the last file": at(train, "lines", always),
     "while the work folder goes": at(
         shutil, "rmtree", lambda path, *_: Path(path).name == "train-seed-0", half_a_folder
     ),

@@ -164,7 +164,7 @@ def test_a_run_that_is_killed_anywhere_ends_in_the_same_bytes(tmp_path: Path) ->
 
     killed, undisturbed = (killed_runs.settings_in(folder).train_dir(0) for folder in folders)
     kept = {str(path.relative_to(undisturbed)): path.read_bytes() for path in undisturbed.rglob("*") if path.is_file()}
-    assert {"episodes.jsonl", "dev.jsonl", "updates.jsonl", "checkpoint.json"} < kept.keys()
+    assert {"prepass.jsonl", "episodes.jsonl", "dev.jsonl", "updates.jsonl", "checkpoint.json"} < kept.keys()
     assert "interruptions.jsonl" not in kept
     assert {name: (killed / name).read_bytes() for name in kept} == kept
     assert {path.name for path in killed.iterdir()} == {path.name for path in undisturbed.iterdir()} | {
@@ -175,10 +175,11 @@ def test_a_run_that_is_killed_anywhere_ends_in_the_same_bytes(tmp_path: Path) ->
     answered, once = ((folder / "answers.txt").read_text().splitlines() for folder in folders)
     assert len(set(answered)) == len(answered) and set(answered) == set(once)  # none was asked again
 
-    states = [state["update"] for _, state in told.values()]
+    before, *states = (state["update"] for _, state in told.values())
+    assert before == 0  # in the pre-pass, of which a run's record says nothing
     assert states[:10] == [0, 0, 0, 0, 0, 0, 2, 3, 4, 4]  # never back, and never further than what was saved
     noted = [json.loads(line) for line in (killed / "interruptions.jsonl").read_text().splitlines()]
-    assert [one["update"] for one in noted] == states[: len(noted)] and len(noted) == len(killed_runs.POINTS) - 1
+    assert [one["update"] for one in noted] == states[: len(noted)] and len(noted) == len(killed_runs.POINTS) - 2
     anew = [one["episodes_made_anew"] for one in noted]
     assert min(*anew[2:6], anew[7]) >= 8  # an update's; the others hang on what came first
     assert anew[0] == 0 and not any(anew[8:])  # the looks at what was kept are gone on with

@@ -23,11 +23,12 @@ from lib import bootstrap, tally
 from lib.compare import rounded
 from lib.episodes import Episode, read
 from lib.files import read_jsonl, write_json
-from lib.learning import figures
+from lib.learning import arms, figures
 from lib.learning.arms import BASELINE, BEST, CLEAN, HALF, PARTS, Arm, Declared
 from lib.learning.layout import (
     BASE,
     CONTROL,
+    STUDY,
     TUNED,
     ArmSettings,
     at_temperature,
@@ -38,7 +39,7 @@ from lib.learning.layout import (
     never_solved,
     settings_of,
 )  # fmt: skip
-from lib.settings import Settings
+from lib.settings import PROFILES, Settings, load
 from lib.tally import Count
 from lib.updates import TEMPERATURE
 
@@ -257,6 +258,19 @@ class Experiment:
             "halves": {name: one | {"not_inferior": self._not_inferior(one)} for name, one in halves.items()},
             "clean": self._clean(single),
             "targets": self._targets(found, halves),
+            "published": {part: arms.plain(whole[BASELINE])[part] for part in PARTS},
+            "default": self._default(whole[BEST], found[BEST]),
+        }
+
+    def _default(self, best: Arm, found: Mapping[str, Any]) -> dict[str, Any]:
+        """Whether the default study is to take the best combination: where it was shown to be better than the baseline. And
+        whether profiles/tiny.yaml has it, or has the baseline where not."""
+        taken = found["verdicts"]["baseline"] == "better"
+        has, want = load(PROFILES / f"{STUDY}.yaml").train, best if taken else self.declared.arms[BASELINE]
+        return {
+            "takes": BEST if taken else BASELINE,
+            "settings": {part: arms.plain(want)[part] for part in PARTS},
+            "done": want.of(has) == has,
         }
 
     def _arm(self, name: str, arm: Arm, share: float, hard: Sequence[str], method: Method) -> dict[str, Any]:
