@@ -30,7 +30,7 @@ from lib.files import write_json, write_jsonl
 from lib.forecast import ForecastError
 from lib.mistakes import EXAMPLES
 from lib.rehearsal import Call, ends_at_once, rehearsed, small_model
-from lib.settings import HUMAN, SETS, Human, Named, Settings, SettingsError, load, profiles
+from lib.settings import HUMAN, SETS, Human, Named, Prepass, Replacement, Settings, SettingsError, load, profiles
 
 NOWHERE = "bolt://127.0.0.1:1"  # an agent that says nothing asks the database nothing
 
@@ -56,7 +56,7 @@ def rehearse(settings: Settings, whole: bool = False) -> list[Step]:
         steps = [_step(small, "pilot on dev", counts["pilot on dev"], evaluate.dev_counts(small, NOWHERE))]
         for seed in small.train.seeds:
             work, out = Path(folder) / "work" / f"train-{seed}", small.train_dir(seed)
-            rollouts = counts[f"train, seed {seed}"] + counts[f"dev curve, seed {seed}"]
+            rollouts = sum(counts.get(f"{part}, seed {seed}", 0) for part in ("pre-pass", "train", "dev curve"))
             steps.append(
                 _step(small, f"train, seed {seed}", rollouts, train.practise(small, seed, NOWHERE, work, out), work)
             )
@@ -88,13 +88,27 @@ def countable(settings: Settings) -> Settings:
 
 def _thinned(settings: Settings) -> Settings:
     """The same steps with the fewest questions and rollouts that they can be taken with."""
-    asked, faults = settings.questions, replace(settings.train.faults, least_rollouts=2)
+    asked, faults, chosen = (
+        settings.questions,
+        replace(settings.train.faults, least_rollouts=2),
+        settings.train.questions,
+    )
+    if settings.train.prepass is not None:
+        chosen = replace(chosen, prepass=Prepass(questions=1, samples=1))  # type: ignore[call-arg]
     return replace(
         settings,
         questions=replace(
             asked, dev=1, held_out_instances=1, held_out_structures=1, train=settings.train.updates, training=None
         ),
-        train=replace(settings.train, groups=1, rollouts=2, dev_samples=1, faults=faults),
+        train=replace(
+            settings.train,
+            groups=1,
+            rollouts=2,
+            dev_samples=1,
+            faults=faults,
+            questions=chosen,
+            replacement=settings.train.replacement and Replacement(extra=1),
+        ),
         evaluate=replace(settings.evaluate, samples=1),
     )
 

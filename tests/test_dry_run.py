@@ -11,7 +11,7 @@ import pytest
 from lib import dry_run, loop, train
 from lib.episodes import read
 from lib.rehearsal import Call, rehearsed
-from lib.settings import Named, Settings, load, profiles
+from lib.settings import InBand, Named, Prepass, Replacement, Settings, load, profiles
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +71,22 @@ def test_a_service_that_computes_is_asked_the_same(miniature: Settings, tmp_path
     episodes = [e for name in ("episodes", "dev") for e in read(small.train_dir(0) / f"{name}.jsonl")]
     assert len(episodes) == rehearsal.rollouts
     assert named(real.calls, "sample") == sum(e.turns for e in episodes)
+
+
+def test_a_pre_pass_and_replaced_groups_are_counted(miniature: Settings) -> None:
+    """Nobody is right where answers end at once, so that every group is replaced as often as it may be."""
+    band = InBand(
+        kind="band", low=0.2, high=0.8, sure=0.5, easy=0.1, never=0.1, every=1, half_life=2.0, rest=1,
+        prepass=Prepass(questions=3, samples=2),
+    )  # fmt: skip
+    train = dataclasses.replace(miniature.train, questions=band, replacement=Replacement(extra=1))
+    few, whole = (dry_run.rehearse(dataclasses.replace(miniature, train=train), whole=w) for w in (False, True))
+    usual = next(step for step in dry_run.rehearse(miniature) if step.name == "train, seed 0")
+    for small, large in zip(few, whole, strict=True):
+        assert but_samples(small.calls) == but_samples(large.calls)
+        assert named(large.calls, "sample") == large.rollouts
+    practised = next(step for step in whole if step.name == "train, seed 0")
+    assert practised.rollouts == usual.rollouts + 6 + train.updates * train.rollouts
 
 
 def test_people_who_arent_counted_yet_are_said_to_be_missing(miniature: Settings, tmp_path: Path) -> None:
