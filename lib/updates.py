@@ -1,5 +1,5 @@
 """The training loop: groups are rolled out, their rewards become advantages, an optimiser step follows, and what a killed run
-goes on from is kept.
+goes on from is kept. A guard can make it go back to the last good state, which is one whose rollouts no guard spoke of.
 
 Three things can be exchanged, and the loop knows nothing else of them: which groups an update takes (`Source`), what their
 rewards teach (`Objective`), and who looks at an update before the next one (`Guard`). Rollouts, data and step are the Tinker
@@ -35,11 +35,20 @@ from lib.loop import ended
 from lib.settings import Faults, Settings
 
 KEPT_FOR = 3 * 24 * 3600  # seconds that a host keeps a state that isn't deleted: over a weekend
+RETURNS = 3  # a run, to earlier states: each undoes what was paid for, and what comes again after three comes always
 TEMPERATURE = 1.0  # of practice: the loss takes the sampler's log-probabilities for the policy's own
 
 
 class TooManyFaults(RuntimeError):
     """More of an update's rollouts were lost to faults than the settings allow; the message gives the last reason."""
+
+
+class GoBack(Exception):
+    """Raised by a guard that has the attribute `goes_back`: the run is to go on from its last good state."""
+
+
+class TooManyReturns(RuntimeError):
+    """A guard wants the run to go back once more than RETURNS; the message says why, which state is kept, and how to go on."""
 
 
 class Group(Protocol):
@@ -95,7 +104,8 @@ class Source(Protocol):
 
 
 Objective = Callable[[list[TrajectoryGroup]], Awaitable[list[tinker.Datum]]]  # what is trained, of all groups
-Guard = Callable[[Update], str | None]  # a warning, which is kept with the figures; it raises where the run must stop
+# A warning, which is kept with the figures. It raises GoBack where the run must go back, and all else where it must stop.
+Guard = Callable[[Update], str | None]
 Look = Callable[[Any, int], Awaitable[None]]  # at the policy (its sampling client) before an update
 
 
@@ -120,12 +130,16 @@ async def run(
 
     work: folder of what a killed run goes on from. look: called before every `train.dev_every`th update, the first included.
 
-    Raises TooManyFaults, EnvironmentFault where the service fails and no rollout can be blamed, what a guard raises, and what
-    a client raises that is no fault. Called again, it goes on from the last update that was kept.
+    Where a guard has a true `goes_back`, a second state is kept, the last good one. An update after which the run goes back to
+    it has `went_back_to` among its figures: the number of the update before which that state stood, 0 for the base model.
+
+    Raises TooManyFaults, TooManyReturns, EnvironmentFault where the service fails and no rollout can be blamed, what else a
+    guard raises, and what a client raises that is no fault. Called again, it goes on from the last update that was kept.
     """
     t = settings.train
     policy = await Policy.open(settings, work)
     figures = list(policy.kept.figures)
+    may_go_back = any(getattr(guard, "goes_back", False) for guard in guards)
     for number in range(policy.kept.update, t.updates):
         with Answers(answers(work, number)) as kept:
             client = Patient(await policy.sampler(), t.faults, kept)
@@ -133,8 +147,14 @@ async def run(
         update = Update(number, rolled, _lost(rolled, t.faults))
         if data := await objective([one.rollouts for one in rolled if _whole(one, t.faults)]):
             update.figures.update(await policy.step(number, data))
-        if warnings := [warning for guard in guards if (warning := guard(update))]:
+        warnings, back = _told(guards, update, may_go_back)
+        if warnings:
             update.figures["warnings"] = warnings
+        if back:
+            _check_returns(update, policy.kept, figures)
+            update.figures["went_back_to"] = await policy.go_back()
+        elif may_go_back and not warnings:
+            policy.approve(number)
         figures.append({"update": number, **update.figures})
     await policy.keep(t.updates, figures)
     return await policy.finish()
@@ -201,6 +221,31 @@ def _lost(rolled: list[Rolled], faults: Faults) -> dict[str, Any]:
     return {"rollouts_lost": len(reasons), "groups_dropped": sum(not _whole(one, faults) for one in rolled)}
 
 
+def _told(guards: Sequence[Guard], update: Update, may_go_back: bool) -> tuple[list[str], bool]:
+    """What all guards say of an update, and whether one of them wants the run to go back."""
+    said, back = [], False
+    for guard in guards:
+        try:
+            warning = guard(update)
+        except GoBack as reason:
+            if not may_go_back:
+                raise  # no good state is known
+            warning, back = str(reason), True
+        if warning:
+            said.append(warning)
+    return said, back
+
+
+def _check_returns(update: Update, kept: Kept, figures: list[dict[str, Any]]) -> None:
+    """figures: of the updates before. Raises TooManyReturns."""
+    if (returns := sum("went_back_to" in one for one in figures)) < RETURNS:
+        return
+    reasons = "; ".join(update.figures["warnings"])
+    raise TooManyReturns(
+        f"update {update.number}: {reasons}. The run went back {returns} times before. {kept.way_on()}"
+    )
+
+
 @dataclass(frozen=True)
 class Kept:
     """What a run goes on from; written only when all that it names is saved, and in one piece."""
@@ -210,8 +255,18 @@ class Kept:
     sampler: str | None = None  # the last weights for sampling, once all updates are made
     figures: list[dict[str, Any]] = field(default_factory=list)  # of the updates before
     replaced: list[str] = field(default_factory=list)  # earlier states, which may not be deleted yet
+    good: str | None = None  # the state that the run would go back to; None: the base model's
+    good_update: int = 0  # the update before which that stood
 
     NAME: ClassVar[str] = "kept.json"
+
+    def way_on(self) -> str:
+        """What to say where a guard stops the run."""
+        return (
+            f"What is kept is the state before update {self.update}, {self.state or 'that of the base model'}. Started again, this "
+            "run goes on from there and stops here again: choose another `run` name with a lower train.learning_rate or another "
+            "objective, or raise the guard's limit if this is no harm"
+        )
 
     @classmethod
     def file(cls, work: Path) -> Path:
@@ -232,20 +287,20 @@ class Policy:
     @classmethod
     async def open(cls, settings: Settings, work: Path) -> Policy:
         policy = cls(settings, work)
-        await patiently(lambda _: policy._open(), settings.train.faults)
+        await patiently(lambda _: policy._open(policy.kept.state), settings.train.faults)
         return policy
 
-    async def _open(self) -> None:
-        """A new session."""
+    async def _open(self, state: str | None) -> None:
+        """A new session, from a state or the base model."""
         about = {"renderer_name": self.settings.agent.renderer}
         self.service = tinker.ServiceClient()
-        if self.kept.state is None:
+        if state is None:
             self.client = await self.service.create_lora_training_client_async(
                 self.settings.base_model, rank=self.settings.train.lora_rank, user_metadata=about
             )
         else:
             self.client = await self.service.create_training_client_from_state_with_optimizer_async(
-                self.kept.state, user_metadata=about
+                state, user_metadata=about
             )
 
     async def sampler(self) -> tinker.SamplingClient:
@@ -263,7 +318,7 @@ class Policy:
 
         async def made(tried: int) -> dict[str, Any]:
             if tried:
-                await self._open()
+                await self._open(self.kept.state)
             figures: dict[str, Any] = {}
             logprobs = await train_step(data, self.client, t.learning_rate, 1, t.loss, metrics=figures)
             if (scored := [len(one) for one in logprobs]) != (sent := [datum.model_input.length for datum in data]):
@@ -275,8 +330,20 @@ class Policy:
         again = t.faults if self.kept.update == number else replace(t.faults, tries=1)
         return await patiently(made, again)
 
+    def approve(self, number: int) -> None:
+        """The state before update `number` is good, if it was kept. That is noted with the next state: a run that is killed
+        before comes by here again."""
+        if number == self.kept.update:
+            replaced = [*self.kept.replaced, *_paths(self.kept.good)]
+            self.kept = replace(self.kept, good=self.kept.state, good_update=number, replaced=replaced)
+
+    async def go_back(self) -> int:
+        """To the weights and the optimiser of the good state; returns the number of the update before which it stood."""
+        await patiently(lambda _: self._open(self.kept.good), self.settings.train.faults)
+        return self.kept.good_update
+
     async def keep(self, number: int, figures: list[dict[str, Any]]) -> None:
-        """Save the state before update `number`, then note it, then delete the one that it replaces.
+        """Save the state before update `number`, then note it, then delete those that nobody needs any more.
 
         Where the service fails, the run goes on: the next state is another try. The last one must succeed.
         """
@@ -291,14 +358,17 @@ class Policy:
                 raise
             print(f"the state before update {number} isn't kept: {fault}", file=sys.stderr)
             return
-        before = [] if self.kept.state is None else [self.kept.state]
-        self._note(Kept(number, state, None, figures, [*self.kept.replaced, *before]))
+        before = [] if self.kept.state == self.kept.good else _paths(self.kept.state)
+        replaced = [*self.kept.replaced, *before]
+        self._note(replace(self.kept, update=number, state=state, sampler=None, figures=figures, replaced=replaced))
         await self._delete_replaced()
 
     async def finish(self) -> Kept:
-        """Save the last weights for sampling."""
+        """Save the last weights for sampling; there is nothing to go back to any more."""
         if self.kept.sampler is None:
-            self._note(replace(self.kept, sampler=await self._save("save_weights_for_sampler_async", "final", None)))
+            sampler = await self._save("save_weights_for_sampler_async", "final", None)
+            replaced = [*self.kept.replaced, *_paths(self.kept.good)]
+            self._note(replace(self.kept, sampler=sampler, replaced=replaced, good=None, good_update=0))
         await self._delete_replaced()
         return self.kept
 
@@ -333,3 +403,8 @@ class Policy:
                 elif not isinstance(error, tinker.TinkerError):
                     raise
         self.kept = replace(self.kept, replaced=left)
+
+
+def _paths(state: str | None) -> list[str]:
+    """The base model is no path."""
+    return [] if state is None else [state]

@@ -87,12 +87,13 @@ def host(backend: str, base_url: str) -> Host:
 
 
 def needed(run: Path, abandon: bool = False) -> set[str]:
-    """Paths of the weights to keep: each training's final ones, and those that an unfinished one would go on from."""
+    """Paths of the weights to keep: each training's final ones, and those that an unfinished one would go on from or
+    go back to."""
     paths = {path for file in run.glob("train/*/checkpoint.json") for path in json.loads(file.read_text()).values()}
     if not abandon:  # a trial that was killed goes on from nothing, so its states aren't among them
         for file in (run.parents[1] / "work" / run.name).glob(f"train-seed-*/{Kept.NAME}"):
             kept = Kept.read(file.parent)
-            paths |= {path for path in (kept.state, kept.sampler) if path is not None}
+            paths |= {path for path in (kept.state, kept.good, kept.sampler) if path is not None}
     return paths
 
 

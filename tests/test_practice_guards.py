@@ -101,7 +101,37 @@ def test_thinking_shorter_is_no_harm_where_more_is_right() -> None:
 def test_the_default_limits_are_quiet_on_a_usual_run() -> None:
     for rule, window in ((limit, limit.window) for limit in LIMITS):
         assert rule.rule(FINE, rule.limit, window) is None
-    assert {limit.action for limit in LIMITS} == {"warn", "stop"}
+    assert {limit.action for limit in LIMITS} == {"warn", "back", "stop"}
+
+
+@pytest.mark.parametrize(
+    ("actions", "raised"),
+    [(["warn", "back", "stop"], Stopped), (["back", "warn"], updates.GoBack), (["warn", "warn"], None)],
+)
+def test_a_stop_comes_before_a_return_and_that_before_a_warning(
+    tmp_path: Path, actions: list[Any], raised: type[Exception] | None
+) -> None:
+    limits = [Limit(lambda past, limit, window, a=action: a, 0, action=action) for action in actions]  # type: ignore[misc]
+    watch, given = Watch(tmp_path, Objective(), limits), update(scored(1.0, 0.0))
+    assert watch.goes_back == ("back" in actions)
+    if raised is None:
+        assert watch(given) == "; ".join(actions)
+        return
+    with pytest.raises(raised, match="; ".join(actions)):
+        watch(given)
+    assert (tmp_path / Watch.STOPPED).exists() == (raised is Stopped)
+
+
+def test_what_was_undone_is_forgotten() -> None:
+    def left(returns: dict[int, int]) -> list[int]:
+        past = {n: {"was": n} | ({"went_back_to": returns[n]} if n in returns else {}) for n in range(8)}
+        return [one["was"] for one in guards.standing(past)]
+
+    assert left({}) == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert left({4: 2}) == [0, 1, 5, 6, 7]
+    assert left({4: 2, 5: 2}) == [0, 1, 6, 7]
+    assert left({4: 2, 6: 5}) == [0, 1, 7]
+    assert left({4: 2, 7: 0}) == []
 
 
 # ------------------------------------------------------------ a run
@@ -159,3 +189,20 @@ def test_a_stop_says_what_is_kept_and_how_to_go_on(base: str, tmp_path: Path) ->
         start(base, tmp_path, limits)
     undisturbed = start(base, tmp_path / "undisturbed", [])
     assert weights(tmp_path, start(base, tmp_path, [])) == weights(tmp_path / "undisturbed", undisturbed)
+
+
+def test_what_was_undone_sets_off_no_limit_again_in_a_killed_run_either(base: str, tmp_path: Path) -> None:
+    told = [Limit(lambda past, limit, window: f"{len(past)} stand" if len(past) > 2 else None, 0, action="back")]
+
+    def kill(update: updates.Update) -> None:
+        if update.number == 3:
+            raise Killed
+
+    whole = start(base, tmp_path / "whole", told)
+    assert [one.get("warnings") for one in whole.figures] == [None, None, ["3 stand"], None]
+    assert [one.get("went_back_to") for one in whole.figures] == [None, None, 1, None]
+    with pytest.raises(Killed):
+        start(base, tmp_path / "killed", told, kill)
+    again = start(base, tmp_path / "killed", told)
+    assert again.figures == whole.figures
+    assert weights(tmp_path / "killed", again) == weights(tmp_path / "whole", whole)

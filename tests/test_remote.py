@@ -151,11 +151,11 @@ def test_what_a_dead_run_left_is_deleted_and_the_final_weights_are_kept(run: Pat
 
 
 def test_an_unfinished_training_keeps_what_it_goes_on_from(run: Path, service: Service, base: str) -> None:
-    first, second, weights = work(run, service, base, ["000005", "000010"])
+    good, first, second, weights = work(run, service, base, ["000001", "000005", "000010"])
     record = Kept.file(run.parents[1] / "work" / "big" / "train-seed-0")
-    write_json(record, asdict(Kept(update=10, state=second, replaced=[first])))
+    write_json(record, asdict(Kept(update=10, state=second, replaced=[first], good=good, good_update=1)))
     assert watchdog.sweep(run, pauses=AT_ONCE) == {}
-    assert service.paths() == {second}
+    assert service.paths() == {second, good}
     assert watchdog.sweep(run, abandon=True, pauses=AT_ONCE) == {}
     assert not service.paths() and not remote.things(run)
     record.write_text('{"update": 10, "sta')  # torn: who can't tell what is needed deletes nothing

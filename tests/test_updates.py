@@ -377,6 +377,163 @@ def test_guards_warn_and_stop_before_the_state_is_kept(base: str, undisturbed: b
     assert weights(tmp_path, practise(settings, tmp_path)) == undisturbed
 
 
+class Back:
+    """Wants the run to go back after some updates and warns of others; notes the states that are there, and the one kept."""
+
+    def __init__(self, root: Path, after: Sequence[int] = (), warns: Sequence[int] = (), goes_back: bool = True):
+        self.root, self.after, self.warns, self.goes_back = root, after, warns, goes_back
+        self.there: list[set[str]] = []
+        self.kept: list[bytes | None] = []
+
+    def __call__(self, update: updates.Update) -> str | None:
+        state = updates.Kept.read(self.root).state
+        self.there.append(stems(self.root))
+        self.kept.append(state_bytes(self.root, state) if state else None)
+        if update.number in self.after:
+            raise updates.GoBack("collapsed")
+        return "careful" if update.number in self.warns else None
+
+
+class Killed(Exception):
+    """Stands for whatever ends a process."""
+
+
+def stems(root: Path) -> set[str]:
+    return {path.stem for path in (root / "tinker").rglob("*.safetensors")}
+
+
+def state_bytes(root: Path, state: str) -> bytes:
+    return (root / "tinker" / (state.removeprefix("tinker://") + ".safetensors")).read_bytes()
+
+
+def test_a_run_goes_back_to_the_last_state_that_no_guard_spoke_of(base: str, tmp_path: Path) -> None:
+    guard = Back(tmp_path, after=[3], warns=[2])
+    kept = practise(settings_for(base, 5), tmp_path, guards=[guard])
+    assert [one.get("went_back_to") for one in kept.figures] == [None, None, None, 1, None]
+    assert [one.get("warnings") for one in kept.figures] == [None, None, ["careful"], ["collapsed"], None]
+    assert guard.kept[4] == guard.kept[1] and len(set(guard.kept)) == 4
+    assert guard.there == [set(), {"000001"}, {"000001", "000002"}, {"000001", "000003"}, {"000001", "000004"}]
+    assert stems(tmp_path) == {"final"} and (kept.good, kept.good_update, kept.replaced) == (None, 0, [])
+    assert (
+        kept.state is not None and state_bytes(tmp_path, kept.state) not in guard.kept
+    )  # it goes on learning from there
+
+
+def test_a_killed_run_goes_back_as_an_undisturbed_one(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed after each update's guards, and before and after each state is noted."""
+    usual, settings = updates.write_json, settings_for(base, 5)
+    whole = practise(settings, tmp_path / "whole", guards=[Back(tmp_path / "whole", [3], [2])])
+    root = tmp_path / "killed"
+
+    def start(noting: int = -1, noted: int = -1, told: int = -1) -> updates.Kept:
+        def write(path: Path, value: Any) -> None:
+            if value["update"] == noting:
+                raise Killed
+            usual(path, value)
+            if value["update"] == noted:
+                raise Killed
+
+        def die(update: updates.Update) -> None:
+            if update.number == told:
+                raise Killed
+
+        monkeypatch.setattr(updates, "write_json", write)
+        return practise(settings, root, guards=[Back(root, [3], [2]), die])
+
+    for number in range(5):
+        for point in ({"told": number}, {"noting": number + 1}, {"noted": number + 1}):
+            with pytest.raises(Killed):
+                start(**point)
+            kept = updates.Kept.read(root)
+            assert {path for path in (kept.state, kept.good) if path} <= there(root)
+    kept = start()
+    assert kept.figures == whole.figures and weights(root, kept) == weights(tmp_path / "whole", whole)
+
+
+def there(root: Path) -> set[str]:
+    files = (root / "tinker").rglob("*.safetensors")
+    return {f"tinker://{path.relative_to(root / 'tinker').with_suffix('')}" for path in files}
+
+
+def test_without_a_good_state_a_run_goes_back_to_the_base_model(base: str, tmp_path: Path) -> None:
+    async def nothing(groups: list[Any]) -> list[tinker.Datum]:
+        return []
+
+    untrained = practise(settings_for(base, 1), tmp_path / "untrained", objective=nothing)
+    assert untrained.state is not None
+    guard = Back(tmp_path / "run", after=[1], warns=[0])
+    kept = practise(settings_for(base, 3), tmp_path / "run", guards=[guard])
+    assert kept.figures[1]["went_back_to"] == 0
+    assert guard.kept[2] == state_bytes(tmp_path / "untrained", untrained.state) != guard.kept[1]
+
+
+def test_a_state_that_couldn_t_be_kept_is_none_to_go_back_to(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = training_client.TrainingClient.save_state_async
+
+    async def save(self: Any, name: str, **options: Any) -> Any:
+        if name.startswith("000002"):
+            raise FAULTS[0]  # type: ignore[misc]
+        return await usual(self, name, **options)
+
+    monkeypatch.setattr(training_client.TrainingClient, "save_state_async", save)
+    guard = Back(tmp_path, after=[3])
+    kept = practise(settings_for(base, 5, tries=1), tmp_path, guards=[guard])
+    assert kept.figures[3]["went_back_to"] == 1 and guard.kept[4] == guard.kept[1]
+    assert guard.there[2:] == [{"000001"}, {"000001", "000003"}, {"000001", "000004"}] and stems(tmp_path) == {"final"}
+
+
+def test_a_run_doesn_t_go_back_for_ever(base: str, tmp_path: Path) -> None:
+    """The one that stops it says how to go on, and says so again."""
+    settings, told = settings_for(base, 6), r"update 4: collapsed\. .*back 3 times .*before update 4, tinker://.*`run`"
+    for _ in range(2):
+        with pytest.raises(updates.TooManyReturns, match=told):
+            practise(settings, tmp_path, guards=[Back(tmp_path, after=[1, 2, 3, 4])])
+    assert [one.get("went_back_to") for one in updates.Kept.read(tmp_path).figures] == [None, 0, 0, 0]
+    assert practise(settings, tmp_path, guards=[Back(tmp_path)]).update == 6
+
+
+def test_a_guard_that_stops_comes_before_one_that_goes_back(base: str, tmp_path: Path) -> None:
+    def stop(update: updates.Update) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        practise(settings_for(base, 1), tmp_path, guards=[Back(tmp_path, after=[0]), stop])
+
+
+def test_without_such_a_guard_no_second_state_is_kept(base: str, undisturbed: bytes, tmp_path: Path) -> None:
+    guard = Back(tmp_path, goes_back=False)
+    assert weights(tmp_path, practise(settings_for(base, STEPS), tmp_path, guards=[guard])) == undisturbed
+    assert guard.there == [set(), {"000001"}, {"000002"}]
+    with pytest.raises(updates.GoBack):
+        practise(settings_for(base, 1), tmp_path / "other", guards=[Back(tmp_path / "other", [0], goes_back=False)])
+
+
+def test_a_run_that_ends_early_leaves_no_good_state(base: str, tmp_path: Path) -> None:
+    """As one whose budget is spent: lib/learning/budget.py."""
+
+    class Spent(Practice):
+        def groups(self, update: int, rolled: Sequence[updates.Rolled]) -> Sequence[Group]:
+            if update == 2:
+                raise Killed
+            return super().groups(update, rolled)
+
+    with pytest.raises(Killed):
+        practise(settings_for(base, 4), tmp_path, Spent(), guards=[Back(tmp_path)])
+    assert stems(tmp_path) == {"000001", "000002"}
+    practise(settings_for(base, 2), tmp_path, guards=[Back(tmp_path)])
+    assert stems(tmp_path) == {"000002", "final"}
+
+
+def test_what_was_kept_before_there_were_returns_can_be_read(tmp_path: Path) -> None:
+    old = {"update": 2, "state": "tinker://run/weights/000002", "sampler": None, "figures": [], "replaced": []}
+    updates.write_json(updates.Kept.file(tmp_path), old)
+    assert updates.Kept.read(tmp_path) == updates.Kept(update=2, state="tinker://run/weights/000002")
+
+
 def test_another_objective_decides_what_is_trained(base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(groups: list[Any]) -> list[tinker.Datum]:
         return []

@@ -1,9 +1,11 @@
-"""Who looks at an update before the next one: figures of all that was rolled out for it, and limits that warn or stop a run.
+"""Who looks at an update before the next one: figures of all that was rolled out for it, and limits that warn,
+make a run go back to its last good state, or stop it.
 
 A killed run goes on as it was: what a limit remembers of earlier updates stands in their figures, which the loop keeps.
 
-Going back to an earlier state isn't among the actions. What rollouts show of a collapse was done by the step before them,
-and the state before that step is deleted once the next is kept (`lib.updates.Policy.keep`).
+What rollouts show of a collapse was done by the steps before them, so a run goes back to the last state whose own rollouts set
+off no limit, not even one that warns; before there is one, to the base model. The limits then forget the updates from that
+state on (`standing`): their steps are undone, and their figures would set off the same limit at once.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,12 +23,12 @@ from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup
 
 from lib.files import write_json
 from lib.practice.objectives import Objective
-from lib.updates import Kept, Update
+from lib.updates import GoBack, Kept, Update
 
 Figures = dict[str, Any]
 Rule = Callable[
     [Sequence[Figures], float, int], str | None
-]  # (figures of all updates so far, limit, window) -> a reason
+]  # (figures of all updates that stand, limit, window) -> a reason
 
 
 class Stopped(RuntimeError):
@@ -40,14 +42,15 @@ class Limit:
     rule: Rule
     limit: float
     window: int = 5
-    action: Literal["warn", "stop"] = "warn"
+    action: Literal["warn", "back", "stop"] = "warn"
 
 
 class Watch:
     """A guard over all limits. It adds what it measured to the update's figures, as `measured` names them.
 
-    A warning is kept with the update's figures by the loop. A stop is raised before the update's state is kept, and noted in
-    the file STOPPED of the run's work folder.
+    A warning, or why the run goes back, is kept with the update's figures by the loop. A stop is raised before the update's
+    state is kept, and noted in the file STOPPED of the run's work folder. Of several limits, one that stops comes before one
+    that goes back, and that before one that warns.
     """
 
     STOPPED = "stopped.json"
@@ -55,18 +58,23 @@ class Watch:
     def __init__(self, work: Path, objective: Objective, limits: Sequence[Limit]):
         """work: the folder of `lib.updates.run`, where the figures of earlier updates are."""
         self.work, self.objective, self.limits = work, objective, limits
-        self._figures: list[Figures] | None = None
+        self.goes_back = any(limit.action == "back" for limit in limits)  # `lib.updates.run` asks for it
+        self._figures: dict[int, Figures] | None = None  # by update
 
     def __call__(self, update: Update) -> str | None:
-        """All reasons to warn, in one text; None where there are none. Raises Stopped."""
+        """All reasons to warn, in one text; None where there are none. Raises GoBack and Stopped."""
         if self._figures is None:
-            self._figures = list(Kept.read(self.work).figures)
+            self._figures = {one["update"]: one for one in Kept.read(self.work).figures}
         update.figures.update(measured(update, self.objective))
-        self._figures.append({"update": update.number, **update.figures})
-        found = [(limit, limit.rule(self._figures, limit.limit, limit.window)) for limit in self.limits]
+        self._figures[update.number] = update.figures  # not a copy: the loop adds where the run went back to
+        past = standing(self._figures)
+        found = [(limit.action, limit.rule(past, limit.limit, limit.window)) for limit in self.limits]
         reasons = "; ".join(reason for _, reason in found if reason)
-        if any(reason and limit.action == "stop" for limit, reason in found):
+        actions = {action for action, reason in found if reason}
+        if "stop" in actions:
             self._stop(update.number, reasons)
+        if "back" in actions:
+            raise GoBack(reasons)
         return reasons or None
 
     def _stop(self, number: int, reason: str) -> None:
@@ -74,12 +82,20 @@ class Watch:
         write_json(
             self.work / self.STOPPED, {"update": number, "reason": reason, "kept": kept.update, "state": kept.state}
         )
-        state = "the base model's" if kept.state is None else kept.state
-        raise Stopped(
-            f"update {number}: {reason}. What is kept is the state before update {kept.update}, {state}. Started again, this run "
-            "goes on from there and stops here again: choose another `run` name with a lower train.learning_rate or another "
-            "objective, or raise the guard's limit if this is no harm"
-        )
+        raise Stopped(f"update {number}: {reason}. {kept.way_on()}")
+
+
+def standing(figures: Mapping[int, Figures]) -> list[Figures]:
+    """Figures of the updates whose steps weren't undone: of those before `went_back_to`, and after the return.
+
+    figures: by update, in their order.
+    """
+    numbers: list[int] = []
+    for number, one in figures.items():
+        numbers.append(number)
+        if "went_back_to" in one:
+            numbers = [earlier for earlier in numbers if earlier < one["went_back_to"]]
+    return [figures[number] for number in numbers]
 
 
 def measured(update: Update, objective: Objective) -> Figures:
@@ -175,7 +191,7 @@ def disagreeing(past: Sequence[Figures], limit: float, window: int) -> str | Non
 
 LIMITS = (
     Limit(entropy, 0.3),
-    Limit(entropy, 0.05, action="stop"),
+    Limit(entropy, 0.05, action="back"),
     Limit(repeating, 0.5, action="stop"),
     Limit(shortening, 0.5),
     Limit(lengthening, 2.0),
