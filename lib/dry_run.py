@@ -30,7 +30,20 @@ from lib.files import write_json, write_jsonl
 from lib.forecast import ForecastError
 from lib.mistakes import EXAMPLES
 from lib.rehearsal import Call, ends_at_once, rehearsed, small_model
-from lib.settings import HUMAN, SETS, Human, Named, Prepass, Replacement, Settings, SettingsError, load, profiles
+from lib.settings import (
+    HUMAN,
+    SETS,
+    ByRate,
+    Human,
+    InBand,
+    Named,
+    Prepass,
+    Replacement,
+    Settings,
+    SettingsError,
+    load,
+    profiles,
+)
 
 NOWHERE = "bolt://127.0.0.1:1"  # an agent that says nothing asks the database nothing
 
@@ -93,8 +106,8 @@ def _thinned(settings: Settings) -> Settings:
         replace(settings.train.faults, least_rollouts=2),
         settings.train.questions,
     )
-    if settings.train.prepass is not None:
-        chosen = replace(chosen, prepass=Prepass(questions=1, samples=1))  # type: ignore[call-arg]
+    if isinstance(chosen, InBand | ByRate):
+        chosen = replace(chosen, prepass=Prepass(questions=1, samples=1))
     return replace(
         settings,
         questions=replace(

@@ -10,9 +10,10 @@ import pytest
 from tinker_cookbook.rl.types import TrajectoryGroup
 
 from lib import updates
-from lib.practice import guards
-from lib.practice.guards import LIMITS, Figures, Limit, Stopped, Watch, measured
+from lib.practice import building, guards
+from lib.practice.guards import Figures, Limit, Stopped, Watch, measured
 from lib.practice.objectives import Objective
+from lib.settings import load, profiles
 from tests.small_models import lfm2
 from tests.toy_questions import Known, ask, pool, said, scored
 from tests.toy_training import GROUPS, practise, settings_for, weights
@@ -98,40 +99,12 @@ def test_thinking_shorter_is_no_harm_where_more_is_right() -> None:
     assert guards.thinking_shorter(past, 0.9, 3) is None
 
 
-def test_the_default_limits_are_quiet_on_a_usual_run() -> None:
-    for rule, window in ((limit, limit.window) for limit in LIMITS):
-        assert rule.rule(FINE, rule.limit, window) is None
-    assert {limit.action for limit in LIMITS} == {"warn", "back", "stop"}
-
-
-@pytest.mark.parametrize(
-    ("actions", "raised"),
-    [(["warn", "back", "stop"], Stopped), (["back", "warn"], updates.GoBack), (["warn", "warn"], None)],
-)
-def test_a_stop_comes_before_a_return_and_that_before_a_warning(
-    tmp_path: Path, actions: list[Any], raised: type[Exception] | None
-) -> None:
-    limits = [Limit(lambda past, limit, window, a=action: a, 0, action=action) for action in actions]  # type: ignore[misc]
-    watch, given = Watch(tmp_path, Objective(), limits), update(scored(1.0, 0.0))
-    assert watch.goes_back == ("back" in actions)
-    if raised is None:
-        assert watch(given) == "; ".join(actions)
-        return
-    with pytest.raises(raised, match="; ".join(actions)):
-        watch(given)
-    assert (tmp_path / Watch.STOPPED).exists() == (raised is Stopped)
-
-
-def test_what_was_undone_is_forgotten() -> None:
-    def left(returns: dict[int, int]) -> list[int]:
-        past = {n: {"was": n} | ({"went_back_to": returns[n]} if n in returns else {}) for n in range(8)}
-        return [one["was"] for one in guards.standing(past)]
-
-    assert left({}) == [0, 1, 2, 3, 4, 5, 6, 7]
-    assert left({4: 2}) == [0, 1, 5, 6, 7]
-    assert left({4: 2, 5: 2}) == [0, 1, 6, 7]
-    assert left({4: 2, 6: 5}) == [0, 1, 7]
-    assert left({4: 2, 7: 0}) == []
+def test_the_default_limits_are_quiet_on_a_usual_run(tmp_path: Path) -> None:
+    settings = load(profiles()["tiny"])
+    limits = building.watch(settings, tmp_path, Objective()).limits
+    assert len(limits) == len(settings.train.guards) and {limit.action for limit in limits} == {"warn", "back"}
+    for limit in limits:
+        assert limit.rule(FINE, limit.limit, limit.window) is None
 
 
 # ------------------------------------------------------------ a run

@@ -189,19 +189,6 @@ def disagreeing(past: Sequence[Figures], limit: float, window: int) -> str | Non
     return f"watch/agreement is {last:.3f} over the last {window} updates, less than {limit:g}"
 
 
-LIMITS = (
-    Limit(entropy, 0.3),
-    Limit(entropy, 0.05, action="back"),
-    Limit(repeating, 0.5, action="stop"),
-    Limit(shortening, 0.5),
-    Limit(lengthening, 2.0),
-    Limit(thinking_shorter, 0.9),
-    Limit(all_right, 0.6),
-    Limit(penalised, 0.5),
-    Limit(disagreeing, 0.8),
-)
-
-
 def _fallen(past: Sequence[Figures], name: str, limit: float, window: int) -> str | None:
     first, last = _first(past, name, window), _last(past, name, window)
     if first is None or last is None or last >= limit * first:
