@@ -153,7 +153,16 @@ def prepared(settings: Settings, folder: Path) -> Settings:
 
 def _questions(split: str, count: int) -> list[dict[str, Any]]:
     return [
-        {"id": f"{split}-{i}", "question": "?", "query": "", "rows": [[i]], "structure": "s", "hops": 0, "split": split}
+        {
+            "id": f"{split}-{i}",
+            "question": "?",
+            "query": "",
+            "rows": [[i]],
+            "structure": "s",
+            "hops": 0,
+            "split": split,
+            "hint": None,
+        }
         for i in range(count)
     ]
 

@@ -66,6 +66,7 @@ class Stage:
     name: str
     rollouts: int
     trains: bool = False
+    anchored: bool = False  # the base model scores what is trained, which groups of equal rewards are as well
     months: float = 0.0
 
 
@@ -115,7 +116,7 @@ def stages(settings: Settings) -> list[Stage]:
     for seed in t.seeds:
         if t.prepass is not None:
             found.append(Stage(f"pre-pass, seed {seed}", t.prepass.questions * t.prepass.samples))
-        found.append(Stage(f"train, seed {seed}", groups * t.rollouts, True, kept))
+        found.append(Stage(f"train, seed {seed}", groups * t.rollouts, True, t.objective.kl > 0, kept))
         found.append(Stage(f"dev curve, seed {seed}", looks * dev))
     for arm in settings.arms:
         found.append(Stage(f"evaluate, {arm}", tests * (settings.evaluate.samples + 1), months=2.0 * (arm != "base")))
@@ -163,8 +164,13 @@ def costs(
     discounted, full = new * price.prefill + (prompt - new) * price.cached + sampling, prompt * price.prefill + sampling
     pairs = [
         (
-            stage.rollouts * (discounted + stage.trains * kept * price.train),
-            stage.rollouts * (full + stage.trains * trained * price.train)
+            stage.rollouts
+            * (
+                discounted
+                + stage.trains * (trained if stage.anchored else kept) * price.train
+                + stage.anchored * trained * price.prefill
+            ),
+            stage.rollouts * (full + trained * (stage.trains * price.train + stage.anchored * price.prefill))
             + stage.months * price.checkpoint_gb * price.storage,
         )
         for stage in planned

@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PARAMS, PROFILES = ROOT / "params.yaml", ROOT / "profiles"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 ADDRESS = re.compile(r"https?://[^\s@?#]+")
+FORM = 0.99  # most that lib.reward gives a wrong answer
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 PATHS = {"bird": "the SQLite file", "stackexchange": "the folder of XML files"}  # what graph.path is, by source
 
@@ -165,7 +166,7 @@ class Prepass:
 
 @dataclass(frozen=True, kw_only=True)
 class Alike:
-    """All questions in a seeded order, each once."""
+    """All questions in a seeded order, each once as long as there are any."""
 
     kind: Literal["all"]
 
@@ -531,6 +532,10 @@ def _check_together(settings: Settings) -> None:
     _check_model(settings.model, settings.cold_start)
     _check_backend(settings)
     together(settings.train.questions, settings.train.objective)
+    if isinstance(settings.train.questions, WithHints) and settings.questions.structures == "small":
+        raise SettingsError(
+            "train.questions.kind = 'hints' needs questions with hints: set questions.structures to all, since the small set has none"
+        )
     _check_endpoints(settings.endpoints)
     if settings.agent.max_trajectory_tokens > settings.model.context:
         raise SettingsError(
@@ -609,14 +614,21 @@ def together(questions: object, taught: Objective) -> None:
     """Raises SettingsError where a choice of questions or an objective contradicts itself."""
     if isinstance(questions, InBand) and questions.low >= questions.high:
         raise SettingsError(f"questions.low = {questions.low} must be below questions.high = {questions.high}")
-    gap = {"reward": 0.01, "strict": 1.0}.get(
-        taught.credit, 1 - taught.most
-    )  # lib.reward gives a wrong answer 0.99 at most
-    if taught.cap >= gap:
+    if bool(taught.cap) != bool(taught.repeated or taught.failed):
         raise SettingsError(
-            f"objective.cap = {taught.cap:g} must be below {gap:g}, by which a right answer is worth more than a wrong one with "
+            f"objective.cap = {taught.cap:g} is the most that objective.repeated = {taught.repeated:g} and objective.failed = "
+            f"{taught.failed:g} take off: give a cap and one of them, or set all three to 0"
+        )
+    if too_dear(taught.cap, taught.credit, taught.most):
+        raise SettingsError(
+            f"objective.cap = {taught.cap:g} must be less than what a right answer is worth more than a wrong one with "
             f"objective.credit = {taught.credit!r}; take strict, or f1 or lenient with a smaller `most`"
         )
+
+
+def too_dear(cap: float, credit: str, most: float) -> bool:
+    """Whether penalties up to `cap` could make a right answer worth no more than a wrong one is at most."""
+    return bool(cap) and 1 - cap <= {"reward": FORM, "strict": 0.0}.get(credit, most)
 
 
 def _check_training(training: Training, settings: Settings) -> None:

@@ -8,6 +8,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from lib.graph import server
 from lib.practice import building
 from lib.practice.rates import PREPASS, Tries
 from lib.settings import Alike, Prepass, Settings
-from lib.updates import Guard, Kept, Update
+from lib.updates import TEMPERATURE, Guard, Kept, Update
 
 
 def train(settings: Settings, seed: int) -> dict[str, Any]:
@@ -75,6 +76,7 @@ def _begun(out: Path) -> bool:
 
 
 async def practise(settings: Settings, seed: int, uri: str, work: Path, out: Path) -> None:
+    _must_suffice(settings)
     rewind(out, Kept.read(work))
     async with world_for(settings, uri, settings.agent.query_timeout) as (world, renderer):
         tries = Tries()
@@ -87,7 +89,6 @@ async def practise(settings: Settings, seed: int, uri: str, work: Path, out: Pat
                 practised.write(episode)
                 tries.note([episode])
 
-            _must_suffice(settings)
             objective = await building.objective(settings, seed)
             way = building.Way(settings, seed, world, renderer, keep, tries, settings.train.updates)
             source, tell = way.source(objective)
@@ -114,7 +115,8 @@ async def look_before(
     """The base model's answers to some of what is practised, from prepass.jsonl in `out`; what is missing there is asked."""
     pool, faults = questions(settings, settings.practised), settings.train.faults
     asked = random.Random(f"pre-pass {seed}").sample(pool, min(prepass.questions, len(pool)))
-    client = await arm_client(settings, "base", work)
+    client = await patiently(lambda _: arm_client(settings, "base", work), faults)
+    settings = replace(settings, evaluate=replace(settings.evaluate, temperature=TEMPERATURE))
     label = Label(settings.run, "base", seed, "train")
     with Writer(out / "prepass.jsonl") as writer, Answers(work / "answers-prepass.jsonl") as answers:
         policy, done = sampler(Patient(client, faults, answers), settings), frozenset(writer.done)
@@ -147,13 +149,13 @@ def bar(settings: Settings, seed: int, work: Path) -> Iterator[Guard]:
 
 
 def _must_suffice(settings: Settings) -> None:
-    """Raises ValueError where each question is to be practised once and there are too few."""
+    """Raises ValueError where there are too few questions: each is to be practised once, or else no two alike in an update."""
     train, have = settings.train, len(questions(settings, settings.practised))
-    needed = train.updates * train.groups
-    if isinstance(train.questions, Alike) and have < needed:
+    updates = train.updates if isinstance(train.questions, Alike) else 1
+    if have < updates * train.groups:
         raise ValueError(
-            f"{train.updates} updates of {train.groups} questions need {needed} questions, and {settings.practised}.jsonl has "
-            f"{have}: {_more(settings)} or lower train.updates"
+            f"{updates} updates of {train.groups} questions need {updates * train.groups} questions, and "
+            f"{settings.practised}.jsonl has {have}: {_more(settings)} or lower train.{'updates' if updates > 1 else 'groups'}"
         )
 
 
@@ -193,7 +195,7 @@ def _more(settings: Settings) -> str:
 
 
 class DevCurve:
-    """The held-out dev questions, asked every few updates: the curve that carries meaning, since each update practises other questions.
+    """The held-out dev questions, asked every few updates: the curve that carries meaning, since updates practise other questions.
 
     The first look, before any update, is at the base model: there a run stops that has no headroom.
     """

@@ -9,23 +9,22 @@ from typing import Any
 
 from lib.compare import points
 from lib.learning.arms import BASELINE, HALF
-from lib.learning.figures import ordered
+from lib.learning.figures import drawn, ordered
 from reports.markdown import code, count, escape, interval, listed, percent, rate, raw, table
 
 GONE = "–"
 
 
 class Learning:
-    """The experiment of a data folder. Raises FileNotFoundError where it hasn't been run."""
+    """The experiment by its results. Raises FileNotFoundError where they are missing."""
 
-    def __init__(self, data: Path | str):
-        self.folder = Path(data) / "learning"
-        self.found: dict[str, Any] = json.loads((self.folder / "results.json").read_text(encoding="utf-8"))
+    def __init__(self, results: Path | str):
+        self.found: dict[str, Any] = json.loads(Path(results).read_text(encoding="utf-8"))
         self.arms = ordered(self.found)
         self.rules: dict[str, Any] = self.found["rules"]
 
     def figure(self, name: str) -> str:
-        return raw((self.folder / "figures" / f"{name}.svg").read_text(encoding="utf-8"))
+        return raw(drawn(name, self.found))
 
     # --- words ---
 

@@ -28,7 +28,7 @@ WORKFLOW = Path(".github") / "workflows" / "pages.yml"
 BRANCH = "gh-pages"
 SHORTEST = 4  # letters of a name that is searched for: a shorter one is part of too many words
 EVERYBODY = {"root", "user", "admin", "localhost", "ubuntu", "debian", "runner", "build"}  # names that tell nothing
-AROUND = {f"{name}.html" for name in render.SITE}
+AROUND = {f"{name}.html" for name in (*render.SITE, "learning")}
 SECRETS = {
     "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
     "an access key": re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),

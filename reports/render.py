@@ -21,6 +21,7 @@ from reports import fallback  # noqa: E402
 
 HERE = ROOT / "reports"
 SITE = ("index", "compare", "methods", "glossary", "sources")
+LEARNING = ROOT / "experiments" / "learning" / "results.json"
 QUARTO_SECONDS = 900
 
 
@@ -66,28 +67,26 @@ def render_run(run: str, data: Path, folder: Path, quarto: bool = True) -> list[
 
 
 def render_site(data: Path, folder: Path, quarto: bool = True) -> list[Path]:
-    """The pages around the runs: the list of runs, their comparison, methods, glossary, sources. Raises as `render` does."""
+    """The pages around the runs: the list of runs, their comparison, the experiment on learning per rollout, methods, glossary,
+    sources. Raises as `render` does."""
     parameters: dict[str, object] = {"data": str(data.resolve())}
-    return [render(HERE / f"{name}.qmd", folder.resolve() / f"{name}.html", parameters, {}, quarto) for name in SITE]
+    pages = [render(HERE / f"{name}.qmd", folder.resolve() / f"{name}.html", parameters, {}, quarto) for name in SITE]
+    return [*pages, render_learning(LEARNING, folder, quarto)]
 
 
-def render_learning(data: Path, folder: Path, quarto: bool = True) -> list[Path]:
-    """The page of the experiment on learning per rollout (experiments/learning). Raises as `render` does."""
-    out = folder.resolve() / "learning.html"
-    return [render(HERE / "learning.qmd", out, {"data": str(data.resolve())}, {}, quarto)]
+def render_learning(results: Path, folder: Path, quarto: bool = True) -> Path:
+    """The page of the experiment on learning per rollout, from its results. Raises as `render` does."""
+    parameters: dict[str, object] = {"results": str(results.resolve())}
+    return render(HERE / "learning.qmd", folder.resolve() / "learning.html", parameters, {}, quarto)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Command line: `python -m reports.render --run tiny` for a run's pages, `--site` for those around the runs, `--learning`
-    for that of the experiment."""
+    """Command line: `python -m reports.render --run tiny` for a run's pages, `--site` for those around the runs."""
     parser = argparse.ArgumentParser(prog="python -m reports.render", description=__doc__.split("\n\n")[0])
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--run", help="name of the run whose pages to write: its files lie in DATA/runs/RUN")
     what.add_argument(
         "--site", action="store_true", help="write the pages around the runs: index, compare, methods ..."
-    )
-    what.add_argument(
-        "--learning", action="store_true", help="write the page of the experiment on learning per rollout"
     )
     parser.add_argument(
         "--data", type=Path, default=ROOT / "data", help="the data folder (default: the project's data/)"
@@ -102,13 +101,9 @@ def main(arguments: list[str] | None = None) -> None:
         parser.exit(
             1, f"{results} isn't there: run `make study` (or the comparison step) for run {chosen.run!r} first\n"
         )
-    if chosen.learning and not (chosen.data / "learning" / "results.json").exists():
-        parser.exit(1, f"{chosen.data / 'learning' / 'results.json'} isn't there: run `make learning` first\n")
     try:
         if chosen.run:
             written = render_run(chosen.run, chosen.data, chosen.out, not chosen.fallback)
-        elif chosen.learning:
-            written = render_learning(chosen.data, chosen.out, not chosen.fallback)
         else:
             written = render_site(chosen.data, chosen.out, not chosen.fallback)
     except fallback.ReportError as problem:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -154,7 +153,10 @@ FIGURES: dict[str, tuple[Callable[[Found], Figure], Callable[[Found], str]]] = {
 }
 
 
-def write(found: Found, out: Path) -> None:
-    """Every figure as SVG and PNG into the folder `out`; the same results give the same bytes."""
-    for name, (draw, said) in FIGURES.items():
-        plots.save(plots.styled(draw, found), said(found), out / name)
+def drawn(name: str, found: Found) -> str:
+    """A figure as an SVG element, with what it shows in words; the same results give the same text."""
+    draw, said = FIGURES[name]
+    figure = plots.styled(draw, found)
+    drawing = plots.svg(figure, said(found))
+    plt.close(figure)
+    return drawing

@@ -22,7 +22,7 @@ from statsmodels.stats.multitest import multipletests
 from lib import bootstrap, tally
 from lib.compare import rounded
 from lib.episodes import Episode, read
-from lib.files import read_jsonl, write_json
+from lib.files import read_jsonl, write_json, write_text
 from lib.learning import arms, figures
 from lib.learning.arms import BASELINE, BEST, CLEAN, HALF, PARTS, Arm, Declared
 from lib.learning.layout import (
@@ -39,10 +39,13 @@ from lib.learning.layout import (
     never_solved,
     settings_of,
 )  # fmt: skip
-from lib.settings import PROFILES, Settings, load
+from lib.settings import PROFILES, ROOT, Settings, load
 from lib.tally import Count
 from lib.updates import TEMPERATURE
 
+RESULTS = (
+    ROOT / "experiments" / "learning" / "results.json"
+)  # of the project's data, kept with the code: the site shows it
 LEAST_CONFIDENCE = 1e-9
 GAINS = ("control", "greedy", "tuned", "baseline")  # what an arm is compared with; each is a family of comparisons
 
@@ -355,9 +358,14 @@ class Experiment:
         return name == BEST or self.declared.arms[name].role != "comparator"
 
 
+def file(settings: Settings) -> Path:
+    """Where the results go; those of other data than the project's stay beside that."""
+    return RESULTS if settings.data == ROOT / "data" else folder(settings) / RESULTS.name
+
+
 def write(settings: Settings, declared: Declared) -> Path:
-    """Write data/learning/results.json and the figures beside it."""
-    found = rounded(Experiment(settings, declared).results())
-    write_json(folder(settings) / "results.json", found)
-    figures.write(found, folder(settings) / "figures")
-    return folder(settings) / "results.json"
+    """Write the results, and beside them the figure of the gains."""
+    found, out = rounded(Experiment(settings, declared).results()), file(settings)
+    write_json(out, found)
+    write_text(out.with_name("gains.svg"), figures.drawn("gains", found) + "\n")
+    return out

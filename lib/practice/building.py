@@ -13,6 +13,7 @@ from tinker_cookbook.renderers import Renderer
 from lib.agent import Label, Question, World
 from lib.episodes import Episode
 from lib.evaluate import questions
+from lib.faults import patiently
 from lib.practice import guards
 from lib.practice.curricula import Again, Band, Everything, Steps, by_hops, by_length, by_rate, hint_after_wrong
 from lib.practice.objectives import TRUNCATED, Counted, Objective, patient_logprobs
@@ -33,8 +34,11 @@ async def objective(settings: Settings, seed: int) -> Objective:
     }
     if not taught.kl:
         return Objective(**given)
-    client = await tinker.ServiceClient().create_sampling_client_async(base_model=settings.base_model)
-    return Objective(**given, base=patient_logprobs(client, settings.train.faults))
+    faults = settings.train.faults
+    client = await patiently(
+        lambda _: tinker.ServiceClient().create_sampling_client_async(base_model=settings.base_model), faults
+    )
+    return Objective(**given, base=patient_logprobs(client, faults))
 
 
 def watch(settings: Settings, work: Path, taught: Objective) -> guards.Watch:

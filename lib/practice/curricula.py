@@ -13,7 +13,7 @@ from lib.practice.sources import Ask, Asked, Curriculum, Part
 
 
 class Everything:
-    """All questions alike: with no rest shorter than the run, what lib/train.py practises."""
+    """All questions alike: each once, in the seeded order, as long as there are any."""
 
     def parts(self, update: int, tries: Tries) -> list[Part]:
         return [Part("all", 1.0, lambda question: 0.0)]
@@ -49,13 +49,15 @@ class Band:
         def rate(question: Question) -> float:
             return known[question["id"]].mean
 
-        def solved(question: Question) -> bool:
-            return tries.total(question["id"], cut).right > 0
+        def unsolved(question: Question) -> float:
+            """0 where all attempts were wrong; of the others those never asked come first, by how seldom they are answered."""
+            samples, right = tries.total(question["id"], cut)
+            return rate(question) + (right > 0) if right or not samples else 0.0
 
         return [
             Part("band", 1 - self.easy - self.never, lambda q: max(self.sure - probable[q["id"]], 0.0)),
             Part("easy", self.easy, lambda q: max(self.high - rate(q), 0.0)),
-            Part("never", self.never, lambda q: rate(q) if solved(q) else 0.0),
+            Part("never", self.never, unsolved),
         ]
 
     def _cut(self, update: int) -> int:

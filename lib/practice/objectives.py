@@ -5,7 +5,6 @@ All of it is about training. Evaluation scores correctness alone and knows nothi
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import math
 import random
@@ -20,10 +19,10 @@ from tinker_cookbook.rl.types import Env, Metrics, StopReason, Trajectory, Traje
 
 from lib.agent import QuestionGroup, Rollout
 from lib.faults import HalfAnswer, patiently
-from lib.settings import Faults
+from lib.loop import ended
+from lib.settings import Faults, too_dear
 
 TRUNCATED = (StopReason.MAX_TOKENS, StopReason.CONTEXT_OVERFLOW)  # cut off by a limit on tokens, not by the model
-FORM = 0.99  # most that lib.reward gives a wrong answer
 EPSILON = 1e-6  # added to a standard deviation
 
 Scored = Callable[
@@ -68,7 +67,7 @@ class Objective:
     """An objective by its options; with none set it gives what `lib.updates.centred` gives, to the byte.
 
     credit: what a rollout is worth. A right answer is worth 1; a wrong one as `lib.reward` says (`reward`: its F1, at most
-    FORM), nothing (`strict`), or `most` times its F1 or its lenient score.
+    lib.settings.FORM), nothing (`strict`), or `most` times its F1 or its lenient score.
     repeated, failed, cap: taken off a rollout for each such call (`Counted`), and at most. Penalties need a gap between right
     and wrong that is larger than the cap, so that no right answer is worth less than a wrong one.
     masked: stop reasons whose rollouts are in no mean and aren't trained, such as TRUNCATED. What a fault ended is never here.
@@ -97,11 +96,10 @@ class Objective:
     def __post_init__(self) -> None:
         if not 0 <= self.most < 1:
             raise ValueError(f"most = {self.most:g}: a wrong answer must be worth less than a right one, and 0 or more")
-        wrong = {"reward": FORM, "strict": 0.0}.get(self.credit, self.most)
-        if self.cap < 0 or (self.cap and 1 - self.cap <= wrong):
+        if self.cap < 0 or too_dear(self.cap, self.credit, self.most):
             raise ValueError(
-                f"cap = {self.cap:g}: with credit {self.credit!r} a wrong answer is worth up to {wrong:g}, so a right one may "
-                f"lose less than {1 - wrong:g}"
+                f"cap = {self.cap:g}: with credit {self.credit!r} and most = {self.most:g} a right answer could be worth no more than "
+                "a wrong one; lower it"
             )
         if self.constant <= 0:
             raise ValueError(f"constant = {self.constant:g} must be more than 0")
@@ -183,7 +181,7 @@ async def pull(data: Sequence[tinker.Datum], base: Scored, weight: float) -> flo
     KL(base || policy) at each token (Tang and Munos, arXiv:2506.09477). Returns the mean of k3 over sampled tokens.
     """
     texts = [one.model_input.append_int(int(one.loss_fn_inputs["target_tokens"].data[-1])) for one in data]
-    scored = await asyncio.gather(*map(base, texts))
+    scored = await ended(*map(base, texts))
     distances = []
     for one, logprobs in zip(data, scored, strict=True):
         inputs = one.loss_fn_inputs

@@ -79,7 +79,7 @@ class Chosen:
             )
         self.size, self.curriculum, self.tries, self.ask, self.rest = size, curriculum, tries, ask, rest
         self._pool = list(pool)
-        random.Random(f"practice {seed}").shuffle(self._pool)  # as lib.train.Practice
+        random.Random(f"practice {seed}").shuffle(self._pool)
         self._place = {question["id"]: place for place, question in enumerate(self._pool)}
         self._told: Counter[str] = Counter()
 
