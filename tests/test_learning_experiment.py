@@ -61,7 +61,7 @@ def test_nine_arms_and_more_are_declared_with_five_seeds_on_the_studys_settings(
     ("change", "message"),
     [
         ({"arms.band.questions.low": 2}, r"arms\.band\.questions\.low = 2\.0 must be at most 1"),
-        ({"arms.band.questions.low": 0.9}, r"arms\.band: questions\.low = 0\.9 must be below questions\.high = 0\.6"),
+        ({"arms.band.questions.low": 0.9}, r"arms\.band: questions\.low = 0\.9 must be below questions\.high = 0\.4"),
         (
             {"arms.band.questions.prepass.samples": 2},
             r"arms\.recut\.questions\.prepass = .* must be as every other arm's",

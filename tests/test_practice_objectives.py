@@ -23,7 +23,8 @@ from lib.backends import local
 from lib.backends.losses import importance_sampling
 from lib.graph.query import Reader
 from lib.graph.world import CypherWorld
-from lib.practice.objectives import FORM, TRUNCATED, Counted, Objective, Scored, k3, patient_logprobs
+from lib.practice.objectives import TRUNCATED, Counted, Objective, Scored, k3, patient_logprobs
+from lib.settings import FORM
 from tests.small_models import lfm2
 from tests.test_agent import AGENT, BROKEN, RIGHT, Says, call
 from tests.toy_questions import scored

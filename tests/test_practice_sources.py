@@ -192,7 +192,7 @@ def test_a_band_that_is_used_up_is_widened_to_the_nearest_and_then_questions_are
     alone = {q["id"]: {**q, "structure": "one"} for q in questions}
     questions = list(alone.values())
     tries = prepass(questions, lambda q: right[q["id"]])
-    inside = band(questions, low=0.4, high=0.62, easy=0.0, never=0.0)
+    inside = band(questions, low=0.4, high=0.62, sure=0.3, easy=0.0, never=0.0)
     known = inside.rates(0, tries)
     assert {name for name, rate in known.items() if rate.mean <= 0.62} == {q["id"] for q in questions[:4]}
     source = Chosen(questions, 4, 1, inside, tries, ask)
@@ -223,6 +223,21 @@ def test_floors_keep_their_share() -> None:
     run = play(Chosen(questions, 4, 0, inside, tries, ask), range(10), tries, rate=lambda q: kind[q["id"]] / 4)
     asked = [kind[name] for one in names(run) for name in one]
     assert asked.count(4) == pytest.approx(0.1 * 40, abs=1) and asked.count(0) == pytest.approx(0.15 * 40, abs=1)
+
+
+def test_what_was_never_solved_comes_before_what_was_never_asked() -> None:
+    questions = [{**q, "structure": q["id"]} for q in pool(40)]
+    wrong, right = questions[:3], questions[3:20]
+    tries = prepass(wrong, lambda q: 0)
+    for q in right:
+        tries.note(episodes(q, -1, [True] * 4))
+    inside = band(questions, easy=0.0, never=0.5)
+    [_, _, never] = inside.parts(0, tries)
+    assert [never.distance(q) for q in wrong] == [0, 0, 0]
+    unasked, solved = ([never.distance(q) for q in some] for some in (questions[20:], right))
+    assert min(unasked) > 0 and max(unasked) < min(solved)
+    asked = names(play(Chosen(questions, 4, 0, inside, tries, ask), range(2), tries, rate=lambda q: 0.0))
+    assert {q["id"] for q in wrong} <= {name for one in asked for name in one}
 
 
 def test_a_cut_anew_follows_the_run_and_the_first_one_doesn_t() -> None:

@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PROFILES = sorted((ROOT / "profiles").glob("*.yaml"))
 NAMED = {"name": "some/model", "tokenizer": "some/model", "context": 512}
 GOOD = yaml.safe_load((ROOT / "profiles" / "tiny.yaml").read_text())
+OBJECTIVE = yaml.safe_load((ROOT / "profiles" / "tiny.yaml").read_text())["train"]["objective"]
+GUARD = {"rule": "entropy", "limit": 0.3, "window": 4, "action": "warn"}
 LARGE = {**GOOD["questions"], "structures": "all"}
 
 
@@ -83,6 +85,20 @@ def test_the_sources_that_settings_allow_are_those_that_exist(tmp_path: Path):
         ("train.learning_rate", "2e-4", "write it with a point and a sign, like 2.0e-4"),
         ("train.learning_rate", 0, "train.learning_rate = 0.0 must be more than 0"),
         ("train.learning_rate", float("nan"), "train.learning_rate = nan must be a number"),
+        ("train.questions", {"kind": "bands"}, "train.questions.kind = 'bands' is unknown; allowed: all, band, hops"),
+        ("train.questions", {"kind": "hints", "share": 0.2}, "kind = 'hints' needs questions with hints"),
+        ("train.questions", {"kind": "band", "low": 0.2}, "train.questions.high, .* missing"),
+        ("train.replacement", {"extra": 0}, "train.replacement.extra = 0 must be at least 1"),
+        ("train.objective.cap", 0.1, "objective.cap = 0.1 is the most that objective.repeated = 0"),
+        ("train.objective.repeated", 0.1, "give a cap and one of them, or set all three to 0"),
+        (
+            "train.objective",
+            {**OBJECTIVE, "repeated": 0.1, "cap": 0.1},
+            "objective.cap = 0.1 must be less than what a right",
+        ),
+        ("train.objective.credit", "half", "train.objective.credit = 'half' is unknown"),
+        ("train.guards", [{**GUARD, "rule": "entrpy"}], r"train.guards\[0\].rule = 'entrpy' is unknown"),
+        ("train.guards", [{**GUARD, "action": "shout"}], "allowed: warn, back, stop"),
         ("test.bar", 5, "test.bar = 5.0 must be at most 1"),
         ("model.layers", ["conv", "mamba"], r"model.layers\[1\] = 'mamba' is unknown; allowed: conv, full_attention"),
         ("model.heads", 7, "must be a multiple of model.heads = 7"),
