@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from lib import graph
 from lib.files import read_jsonl
@@ -20,6 +21,9 @@ DATA = ROOT.parent / "shared" / "data"
 
 # A shell's background job has interrupts ignored, and what it starts as well: the tests of interrupts would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+settings.register_profile("steady", deadline=None, derandomize=True)  # a busy machine is no failure
+settings.load_profile("steady")
 
 # A server of the user's own must not be filled by tests.
 for name in ("NEO4J_URI", "NEO4J_USER", "NEO4J_PASSWORD", "NEO4J_DATABASE"):

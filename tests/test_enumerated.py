@@ -11,7 +11,7 @@ from pathlib import Path
 
 import neo4j
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lib import graph
@@ -196,7 +196,6 @@ def test_what_a_schema_has_no_words_for_is_named():
     assert any("(f:`Film Star`)" in query(s) and "f.`full name`" in query(s) for s in SPECS)
 
 
-@settings(deadline=None)
 @given(some, st.integers(0, 3))
 def test_words_have_the_slots_of_the_query_and_no_skeleton_twice(spec, seed):
     made = wordings(spec, LEXICON, seed)
