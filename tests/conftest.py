@@ -30,6 +30,18 @@ for name in ("NEO4J_URI", "NEO4J_USER", "NEO4J_PASSWORD", "NEO4J_DATABASE"):
     os.environ.pop(name, None)
 
 
+# A file goes to one worker, so what takes longest comes first: begun last, it would keep that worker alone at the end.
+LONGEST = (
+    "pipeline", "query", "human", "any_schema", "enumerated", "campaign", "soak", "server", "resuming", "foreign",
+    "local_backend", "pages", "literals",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
 # The set that the tests of the generator look at, and that others take harmless queries from.
 SIZES = {"train": 88, "dev": 44, "held_out_instances": 88, "held_out_structures": 24, "demonstrations": 264}
 

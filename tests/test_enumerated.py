@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from lib import graph
 from lib.files import read_jsonl
-from lib.graph import server
 from lib.graph.query import Reader
 from lib.questions.audit import audit, form, nearest, shared, skeletons
 from lib.questions.audit import main as audit_main
@@ -31,7 +30,6 @@ from lib.questions.structures import NEW_COMBINATION, NEW_COMPONENT, SLOT
 from lib.questions.supply import SPLITS
 from lib.questions.verify import Verifier
 from lib.questions.wording import LEAST, asked, fill_words, says, skeleton, spoken_value, wordings
-from tests.conftest import DATA
 from tests.test_graph_load import empty_server
 
 SIZES = {"training": {"questions": 45, "structures": 20}, "most": 60}  # all of them take minutes
@@ -410,16 +408,6 @@ def test_shared_figures_see_what_is_shared():
 
 
 # ---------------------------------------------------------------- other graphs
-
-
-def test_superheroes_are_asked_about_in_their_own_words(tmp_path):
-    file = DATA / "bird_superhero" / "superhero.sqlite"
-    if not file.is_file():
-        pytest.skip(f"BIRD's superhero database isn't here: {file}")
-    graph.build("bird", 1.0, 0, str(file), tmp_path / "graph")
-    with server.running(tmp_path / "graph") as uri:
-        found = generate(uri, FEW, 0, tmp_path / "out", tmp_path / "graph", "all")
-    assert found["words written down"] and found["structures"] >= 8
 
 
 def fill_films(uri: str) -> None:
