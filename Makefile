@@ -64,7 +64,7 @@ lab: .venv/ready ## open the notebooks
 	@jupyter lab notebooks
 
 test: .venv/ready lint ## all tests, a whole miniature study among them
-	@pytest -n logical --maxprocesses 4 --dist loadfile --durations 15  # each worker has a server of its own
+	@pytest -n logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder --durations 15  # each worker has a server of its own
 	@$(MAKE) --no-print-directory contracts
 
 .PHONY: fireworks contracts

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from lib import graph
 from lib.files import read_jsonl
@@ -21,9 +22,24 @@ DATA = ROOT.parent / "shared" / "data"
 # A shell's background job has interrupts ignored, and what it starts as well: the tests of interrupts would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+settings.register_profile("steady", deadline=None, derandomize=True)  # a busy machine is no failure
+settings.load_profile("steady")
+
 # A server of the user's own must not be filled by tests.
 for name in ("NEO4J_URI", "NEO4J_USER", "NEO4J_PASSWORD", "NEO4J_DATABASE"):
     os.environ.pop(name, None)
+
+
+# A file goes to one worker, so what takes longest comes first: begun last, it would keep that worker alone at the end.
+LONGEST = (
+    "pipeline", "query", "human", "any_schema", "enumerated", "campaign", "soak", "server", "resuming", "foreign",
+    "local_backend", "pages", "literals",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 # The set that the tests of the generator look at, and that others take harmless queries from.

@@ -19,6 +19,7 @@ from lib.questions.structures import SLOT
 from tests.conftest import DATA
 
 SETTINGS = {"train": 60, "dev": 12, "held_out_instances": 24, "held_out_structures": 16, "demonstrations": 120}
+FEW = {"training": {"questions": 45, "structures": 20}, "most": 24}  # of the large set
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,12 @@ def heroes(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("heroes") / "graph"
     graph.build("bird", 1.0, 0, str(file), folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def heroes_uri(heroes):
+    with server.running(heroes) as own:
+        yield own
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +97,9 @@ def test_properties_that_differ_in_a_digit_have_kinds_of_their_own():
     assert slots and all("airpmx" in of for of in slots.values())
 
 
-def test_questions_about_superheroes_are_right_and_their_splits_exact(heroes, tmp_path):
-    with server.running(heroes) as uri:
-        summary = generate(uri, SETTINGS, 0, tmp_path / "one", heroes)
-        generate(uri, SETTINGS, 0, tmp_path / "two", heroes)
+def test_questions_about_superheroes_are_right_and_their_splits_exact(heroes, heroes_uri, tmp_path):
+    summary = generate(heroes_uri, SETTINGS, 0, tmp_path / "one", heroes)
+    generate(heroes_uri, SETTINGS, 0, tmp_path / "two", heroes)
     files = {name: read_jsonl(tmp_path / "one" / f"{name}.jsonl") for name in (*SPLITS, "demonstrations")}
     assert {name: len(lines) for name, lines in files.items()} == SETTINGS
     trained = {signature(q["query"]) for name in ("train", "demonstrations") for q in files[name]}
@@ -106,7 +112,14 @@ def test_questions_about_superheroes_are_right_and_their_splits_exact(heroes, tm
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
 
 
+def test_superheroes_are_asked_about_in_their_own_words(heroes, heroes_uri, tmp_path):
+    found = generate(heroes_uri, FEW, 0, tmp_path, heroes, "all")
+    assert found["words written down"] and found["structures"] >= 8
+
+
 def test_a_running_database_is_asked_by_its_schema(uri, tmp_path, monkeypatch):
+    """In a few structures: how many there are doesn't hang on where the schema came from."""
+    monkeypatch.setattr("lib.questions.any_schema.MOST", 12)
     monkeypatch.setenv("NEO4J_URI", uri)
     graph.build("neo4j", 1.0, 0, "", tmp_path / "graph")
     with server.running(tmp_path / "graph") as used:

@@ -19,9 +19,6 @@ from statsmodels.stats.proportion import proportion_confint
 from lib import bootstrap
 from lib.bootstrap import paired
 
-settings.register_profile("steady", deadline=None, derandomize=True)  # a busy machine is no failure
-settings.load_profile("steady")
-
 
 def arms(questions, gain=0.05, samples=4, seed=0, ties=False):
     """0/1 scores of two arms like the study's: rates between questions spread widely, most at 0 or 1."""

@@ -17,9 +17,6 @@ from hypothesis import strategies as st
 
 from lib.episodes import Episode, Writer, outcome, read, read_timings
 
-settings.register_profile("steady", deadline=None, derandomize=True)  # a busy machine is no failure
-settings.load_profile("steady")
-
 REPOSITORY = Path(__file__).parent.parent
 
 

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import tinker
 from hypothesis import given
-from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from tinker import types
 
@@ -39,9 +38,6 @@ from lib.settings import Settings, load
 from tests import cookbook_loops, fireworks_service, small_models
 from tests.conftest import ROOT
 from tests.fireworks_service import Account
-
-hypothesis.register_profile("steady", deadline=None, derandomize=True)  # a busy machine is no failure
-hypothesis.load_profile("steady")
 
 ADAM = types.AdamParams(learning_rate=1e-3)
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -206,7 +206,7 @@ def schemas(drawn) -> dict:
     }
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(schemas(), st.randoms(use_true_random=False))
 def test_any_schema_gives_queries_of_the_dialect_with_words_for_all_slots(schema, rng):
     lexicon = Lexicon(schema)

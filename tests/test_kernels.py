@@ -30,7 +30,6 @@ def close(got: np.ndarray, expected: torch.Tensor, tolerance: float = 1e-5) -> N
     np.testing.assert_allclose(got, expected.numpy(), rtol=tolerance, atol=tolerance)
 
 
-@settings(deadline=None)  # the first call compiles
 @given(st.lists(st.floats(-200, 85, width=32), min_size=1, max_size=40))
 def test_swiglu_and_with_it_exp(gates: list[float]) -> None:
     """silu(x) / x is 1 / (1 + exp(-x)): to the last digits of float32 over the whole range."""
@@ -108,7 +107,7 @@ def test_rotate_and_attend(heads: int, kv_heads: int, head: int, normed: bool) -
         start += length
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(1, 300),
     st.integers(0, 2**31),

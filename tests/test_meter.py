@@ -123,7 +123,7 @@ def play(service: Any, base: str, calls: list[Any]) -> int:
     return refused
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(calls=st.lists(CALLS, max_size=14))
 def test_the_bound_holds_and_the_estimate_is_the_bill_when_told_the_caching(
     hosted: Any, base: str, calls: list[Any]
@@ -137,7 +137,7 @@ def test_the_bound_holds_and_the_estimate_is_the_bill_when_told_the_caching(
     assert account.upper >= account.estimate - ROUNDING and account.in_flight == 0
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(calls=st.lists(CALLS, max_size=14), faults=st.lists(FAULTS, max_size=14), limit=st.floats(1e-5, 5e-3))
 def test_no_fault_takes_the_bill_over_the_bound_or_the_bound_over_the_limit(
     hosted: Any, base: str, calls: list[Any], faults: list[str | None], limit: float

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import tinker
 from hypothesis import given
-from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from tinker import types
@@ -197,7 +196,6 @@ def test_a_served_model_that_was_not_trained_is_caught(run: Run) -> None:
 scores = st.lists(st.floats(-5, -0.01), min_size=1, max_size=6)
 
 
-@hypothesis(deadline=None)
 @given(scores, st.floats(-1, 1), st.floats(0.3, 2))
 def test_a_gap_of_three_tenths_is_a_fault_and_none_is_none(base: list[float], moved: float, gap: float) -> None:
     before = [np.array([score]) for score in base]

@@ -106,7 +106,7 @@ MINE = [
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(tmp_path_factory: pytest.TempPathFactory, uri: str) -> Path:
     """The working tree's files in a repository of their own, with the miniature's parameters and a person's questions."""
     folder = tmp_path_factory.mktemp("study") / "project"
     git = ["git", "-c", "user.name=test", "-c", "user.email=test@localhost"]
@@ -123,7 +123,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     parameters = (ROOT / "profiles" / "miniature.yaml").read_text()
     (folder / "params.yaml").write_text(parameters.replace('questions: ""', "questions: mine.jsonl"))
     (folder / "mine.jsonl").write_text("".join(json.dumps(one) + "\n" for one in MINE))
-    know_java(folder / "data")  # a fresh checkout's first server is every test session's first
+    know_java(folder / "data")  # `uri` made Java's archive, if no session had: it is made once for all
     for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "start"]):
         subprocess.run([*git, *command], cwd=folder, check=True)
     return folder

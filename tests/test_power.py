@@ -8,14 +8,11 @@ import json
 import numpy as np
 import pytest
 import synthetic
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lib import bootstrap, measures, power
 from lib.power import Design
-
-settings.register_profile("steady", deadline=None, derandomize=True)  # a busy machine is no failure
-settings.load_profile("steady")
 
 PILOT = np.repeat([0, 1, 2, 3, 4], [45, 20, 25, 36, 60])  # right of 4 samples: 186 questions, most at the ends
 RATES = power.true_rates(PILOT, np.full(186, 4))

@@ -280,7 +280,7 @@ def test_what_a_full_disk_takes_only_part_of_is_not_created(run: Path) -> None:
 
 
 @given(cut=st.integers(0, 400))
-@hypothesis(deadline=None, derandomize=True, max_examples=60)
+@hypothesis(max_examples=60)
 def test_a_torn_line_hides_nothing_but_itself(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     run = tmp_path_factory.mktemp("torn")
     (run / "spend").mkdir()

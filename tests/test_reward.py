@@ -27,9 +27,6 @@ from neo4j.time import Date, DateTime, Duration
 from lib import pairing
 from lib.reward import Preset, digest, score
 
-settings.register_profile("steady", deadline=None, derandomize=True)  # a busy machine is no failure
-settings.load_profile("steady")
-
 REPOSITORY = Path(__file__).parent.parent
 NAN, INF = float("nan"), float("inf")
 

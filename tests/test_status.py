@@ -127,7 +127,7 @@ def test_a_models_text_cant_steer_the_terminal(run: Path) -> None:
     assert "RETURN [2J1" in said and "\x1b" not in said
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(share=st.floats(0, 1))
 def test_a_file_that_is_being_written_counts_by_its_whole_lines(run: Path, share: float) -> None:
     file = run / "train" / "seed-0" / "episodes.jsonl"
