@@ -198,8 +198,8 @@ def test_penalties_are_small_and_capped() -> None:
     ("options", "said"),
     [
         ({"most": 1.0}, "must be worth less"),
-        ({"cap": 0.1}, "worth up to 0.99"),
-        ({"credit": "f1", "most": 0.95, "cap": 0.05}, "worth up to 0.95"),
+        ({"cap": 0.1}, "could be worth no more than a wrong one"),
+        ({"credit": "f1", "most": 0.95, "cap": 0.05}, "could be worth no more than a wrong one"),
         ({"constant": 0.0}, "more than 0"),
         ({"kl": 0.1}, "needs a base"),
     ],
