@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Coroutine, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -199,11 +199,22 @@ def _plan(settings: Settings) -> list[str]:
         + (f", at {t.base_url}" if t.base_url else ""),
         f"practice  {t.updates} updates of {t.groups} questions x {t.rollouts} rollouts, seeds {', '.join(map(str, t.seeds))}; "
         f"learning rate {t.learning_rate:g}, {t.loss}; {asked.dev} dev questions x {t.dev_samples} every {t.dev_every} updates",
+        f"options   questions {_plain(asdict(t.questions))}; replacement {_plain(asdict(t.replacement)) if t.replacement else 'none'}; "
+        f"objective {_plain(asdict(t.objective))}; guards "
+        + ", ".join(f"{guard.rule} {guard.limit:g}: {guard.action}" for guard in t.guards),
         f"asked     {sets}; each {settings.evaluate.samples} times at temperature {settings.evaluate.temperature:g} and "
         f"once greedily, of {', '.join(settings.arms)}",
         f"tested    trained against control on {SETS[0]}: gain at least {test.bar:g} and interval above 0 at "
         f"{test.confidence:.0%} ({test.resamples} resamples); base and control within {test.margin:g}",
     ]
+
+
+def _plain(section: dict[str, Any]) -> str:
+    """A section's values, without those that are off."""
+    on = {name: value for name, value in section.items() if value not in (False, 0)}
+    return ", ".join(
+        f"{name} {f'({_plain(value)})' if isinstance(value, dict) else value}" for name, value in on.items()
+    )
 
 
 def _forecast(settings: Settings, pilot: Path | None) -> list[str]:

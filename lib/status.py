@@ -18,7 +18,7 @@ import dataclasses
 import json
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -177,10 +177,14 @@ def _name(file: Path) -> str:
 
 
 def _done(episodes: Sequence[Episode], settings: dict[str, Any] | None) -> int:
-    """Of the rollouts that are planned: what replaces a lost one in practice comes on top of them, with further numbers."""
+    """Of the rollouts that are planned: what replaces a lost one in practice comes on top of them, with further numbers, and
+    so do groups that replace others."""
     if settings is None:
         return len(episodes)
-    return sum(e.phase != "train" or e.sample < settings["train"]["rollouts"] for e in episodes)
+    t = settings["train"]
+    practised = Counter(e.update for e in episodes if e.phase == "train" and e.sample < t["rollouts"])
+    others = sum(e.phase != "train" for e in episodes)
+    return others + sum(min(made, t["groups"] * t["rollouts"]) for made in practised.values())
 
 
 def _before(file: Path, settings: dict[str, Any] | None) -> int:
