@@ -125,6 +125,11 @@ class Learning:
         found = self.found["default"]
         if found["takes"] == BASELINE:
             said = "Nothing: the combination wasn't shown to be better than the baseline, so the default practises as published"
+            others = [
+                n for n in self.against.get("baseline", {}).get("better", []) if self.arms[n]["role"] == "comparator"
+            ]
+            if others:
+                said += f" (what was, {_codes(others)}, is no reinforcement, and was declared as a comparator alone)"
         else:
             what = ", ".join(f"`train.{part}`" for part, changed in self._changed(found["settings"]).items() if changed)
             said = f"The combination was shown to be better than the baseline, so the default takes it: {what}"

@@ -96,7 +96,7 @@ def test_what_cant_be_declared_is_named(tmp_path: Path, change: dict[str, Any], 
 
 
 def test_the_best_combination_takes_each_part_from_the_arm_that_was_chosen_for_it() -> None:
-    assert DECLARED.singles("questions") == [BASELINE, "band", "recut", "hops"]
+    assert DECLARED.singles("questions") == [BASELINE, "band", "recut", "replay", "hops"]
     assert "shuffled" not in DECLARED.singles("objective")  # a comparator is no candidate
     best = DECLARED.combined({"questions": "recut", "replacement": "dynamic", "objective": BASELINE})
     assert best.questions == DECLARED.arms["recut"].questions and best.prepass is not None
