@@ -59,6 +59,7 @@ structures: .venv/ready ## the experiment on the number of structures taught: se
 .PHONY: learning
 learning: .venv/ready ## the experiment on more learning per rollout: see experiments/learning
 	@dvc repro experiments/learning/dvc.yaml
+	@cp data/learning/results.json data/learning/gains.svg experiments/learning/ # kept with the code: the site shows them
 
 lab: .venv/ready ## open the notebooks
 	@jupyter lab notebooks

@@ -441,7 +441,7 @@ def test_results_say_of_each_arm_what_was_declared(
 
 
 def test_the_page_says_what_the_file_says(practised: Settings, finished: dict[str, Any], tmp_path: Path) -> None:
-    page = render.render_learning(results.file(practised), tmp_path, quarto=False)
+    page = render.render_learning(practised.data / "learning" / "results.json", tmp_path, quarto=False)
     text = " ".join(re.sub(r"<[^>]*>", " ", page.read_text()).split())
     for one in finished["arms"].values():
         assert points(one["gains"]["control"]["delta"]) in text and one["why"].split("'")[0] in text

@@ -39,13 +39,10 @@ from lib.learning.layout import (
     never_solved,
     settings_of,
 )  # fmt: skip
-from lib.settings import PROFILES, ROOT, Settings, load
+from lib.settings import PROFILES, Settings, load
 from lib.tally import Count
 from lib.updates import TEMPERATURE
 
-RESULTS = (
-    ROOT / "experiments" / "learning" / "results.json"
-)  # of the project's data, kept with the code: the site shows it
 LEAST_CONFIDENCE = 1e-9
 GAINS = ("control", "greedy", "tuned", "baseline")  # what an arm is compared with; each is a family of comparisons
 
@@ -358,14 +355,9 @@ class Experiment:
         return name == BEST or self.declared.arms[name].role != "comparator"
 
 
-def file(settings: Settings) -> Path:
-    """Where the results go; those of other data than the project's stay beside that."""
-    return RESULTS if settings.data == ROOT / "data" else folder(settings) / RESULTS.name
-
-
 def write(settings: Settings, declared: Declared) -> Path:
-    """Write the results, and beside them the figure of the gains."""
-    found, out = rounded(Experiment(settings, declared).results()), file(settings)
+    """Write data/learning/results.json, and beside it the figure of the gains."""
+    found, out = rounded(Experiment(settings, declared).results()), folder(settings) / "results.json"
     write_json(out, found)
     write_text(out.with_name("gains.svg"), figures.drawn("gains", found) + "\n")
     return out
