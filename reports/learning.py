@@ -13,6 +13,12 @@ from lib.learning.figures import drawn, ordered
 from reports.markdown import code, count, escape, interval, listed, percent, rate, raw, table
 
 GONE = "–"
+AGAINST = {
+    "control": "control",
+    "tuned": "control at its best temperature",
+    "greedy": "control, both asked greedily,",
+    "baseline": "baseline",
+}
 
 
 class Learning:
@@ -38,19 +44,17 @@ class Learning:
         return found
 
     def start(self) -> str:
-        """The answer in three sentences, true whichever way it came out."""
-        return "\n".join(f"- {self._said(against)}" for against in ("control", "baseline")) + f"\n- {self._choice()}\n"
+        """The answer in a few sentences, true whichever way it came out."""
+        return "\n".join(f"- {self._said(*one)}" for one in AGAINST.items()) + f"\n- {self._choice()}\n"
 
-    def _said(self, against: str) -> str:
+    def _said(self, against: str, words: str) -> str:
         by = self.against.get(against, {})
         parts = [
-            f"**{verdict}** than the {against}: {_codes(by[verdict])}"
-            for verdict in ("better", "worse")
-            if verdict in by
+            f"**{verdict}** than the {words}: {_codes(by[verdict])}" for verdict in ("better", "worse") if verdict in by
         ]
         rest = by.get("no difference shown", [])
         if rest:
-            parts.append(f"no difference from the {against} shown: {_codes(rest)}")
+            parts.append(f"no difference from the {words} shown: {_codes(rest)}")
         said = "; ".join(parts)
         return (
             f"{said[0].upper()}{said[1:]}." if not said.startswith("**") else f"{said[:2]}{said[2].upper()}{said[3:]}."
