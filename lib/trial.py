@@ -90,6 +90,7 @@ def trial(settings: Settings) -> dict[str, Any]:
     shutil.rmtree(work, ignore_errors=True)
     folder = short.train_dir(seed)
     made = [episode for name in ("episodes", "dev") for episode in read(folder / f"{name}.jsonl")]
+    looked = read(folder / "prepass.jsonl") if short.train.prepass else []
     found = {
         "run": settings.run,
         "digest": digest,
@@ -97,7 +98,7 @@ def trial(settings: Settings) -> dict[str, Any]:
         "findings": [asdict(finding) for finding in findings],
         "updates": read_jsonl(folder / "updates.jsonl"),
         "cost": None if settings.local else _cost(settings, made, before, after, _spent(file)),
-        "time": _time(settings, made, seconds),
+        "time": _time(settings, made, looked, seconds),
     }
     write_json(trialled.path(settings), found)
     return found
@@ -181,7 +182,7 @@ def _cost(
     """US dollars, each as an estimate with the caching that the service reported, and at most.
 
     update: of one, by the tokens of its episodes, since the ledger doesn't tell them from the dev questions'. training: of
-    both and the looks at dev questions, by the ledger. trial: with all checks. whole: the run's forecast from these
+    both, the pre-pass and the looks at dev questions, by the ledger. trial: with all checks. whole: the run's forecast from these
     episodes, with its interval over questions.
     """
     price = prices.find(settings.train.backend, settings.base_model)
@@ -204,17 +205,18 @@ def _cost(
     }
 
 
-def _time(settings: Settings, made: Sequence[Episode], seconds: float) -> dict[str, Any]:
+def _time(settings: Settings, made: Sequence[Episode], looked: Sequence[Episode], seconds: float) -> dict[str, Any]:
     """Wall time of the trial's training, and (mean, low, high) of the whole run's in hours.
 
     By sampled tokens, at the trial's pace: most of an update is sampling. The interval is that of the tokens a rollout takes,
     by the same bootstrap over questions as the cost's; evaluation keeps more going at once and is faster than this says.
+    looked: the pre-pass, which took part of the seconds.
     """
     tokens = prices.Price(
         prefill=0, cached=0, sample=prices.MILLION, train=0, storage=0, checkpoint_gb=0, date="", source=""
     )  # a unit a sampled token
     whole = forecast.costs(forecast.pilot(made), forecast.stages(settings), tokens)[-1].upper
-    pace = seconds / max(1, sum(episode.tokens["sampled"] for episode in made))
+    pace = seconds / max(1, sum(episode.tokens["sampled"] for episode in (*made, *looked)))
     return {"trial_seconds": seconds, "whole_hours": [pace * each / 3600 for each in whole]}
 
 

@@ -19,6 +19,7 @@ from lib.episodes import read
 from lib.files import write_json, write_text
 from lib.findings import LOOK, Finding
 from lib.settings import Settings
+from tests import synthetic
 from tests.taught import KINDS, study
 
 PRICE = Price(
@@ -110,6 +111,16 @@ def test_other_settings_need_another_trial(settings: Settings, tmp_path: Path) -
     with pytest.raises(trialled.TrialMissing, match=r"did not pass \(fresh session"):
         trialled.must_have(there)
     trialled.must_have(dataclasses.replace(there, local=local.CPU, run="another"))  # free, so it needs none
+
+
+def test_a_pre_pass_is_part_of_what_the_seconds_were_for(settings: Settings) -> None:
+    made = [
+        synthetic.episode("trained-0", synthetic.question("train", i), 0, "strict", "RETURN 1", phase="train", update=0)
+        for i in range(4)
+    ]
+    looked = [dataclasses.replace(one, arm="base") for one in made]
+    alone, both = (trial._time(settings, made, some, 60.0)["whole_hours"] for some in ([], looked))
+    assert both == pytest.approx([hours / 2 for hours in alone])
 
 
 def test_a_reward_that_is_not_what_the_answer_is_worth_is_caught() -> None:
