@@ -23,6 +23,7 @@ from tinker_cookbook.rl.types import (
     Metrics,
     StepResult,
     Trajectory,
+    TrajectoryGroup,
     Transition,
 )
 from tinker_cookbook.tool_use import AgentToolMessageEnv, Tool
@@ -181,6 +182,10 @@ class QuestionGroup(EnvGroupBuilder):
         return QuestionGroup(
             self.question, size, self.world, self.renderer, self.settings, self.label, self.keep, self.first + self.size
         )
+
+    def further(self, made: TrajectoryGroup) -> int:
+        """None, whatever was made: all rollouts are asked for at once."""
+        return 0
 
     async def make_envs(self) -> Sequence[Env]:
         return [

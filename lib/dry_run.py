@@ -120,7 +120,7 @@ def _thinned(settings: Settings) -> Settings:
             dev_samples=1,
             faults=faults,
             questions=chosen,
-            replacement=settings.train.replacement and Replacement(extra=1),
+            replacement=settings.train.replacement and Replacement(extra=1, first=2),
         ),
         evaluate=replace(settings.evaluate, samples=1),
     )

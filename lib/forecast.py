@@ -103,7 +103,8 @@ def pilot(episodes: Sequence[Episode]) -> Pilot:
 
 
 def stages(settings: Settings) -> list[Stage]:
-    """What a run asks of the service, in the order in which it does; of groups that may be replaced, all are."""
+    """What a run asks of the service at most, in the order in which it does: of groups that may be replaced, all are, and only
+    those are stopped early."""
     t, tests = settings.train, sum(getattr(settings.questions, split) for split in SETS) + _people(settings)
     dev = settings.questions.dev * t.dev_samples
     looks = math.ceil(t.updates / t.dev_every) + 1  # the last at the final checkpoint
@@ -111,12 +112,12 @@ def stages(settings: Settings) -> list[Stage]:
         2 + (t.updates - 1) * KEPT_FOR / MONTH
     )  # the last state and weights are for good, the states before them aren't
     found = [Stage("pilot on dev", dev)]
-    groups = t.updates * (t.groups + (t.replacement.extra if t.replacement else 0))
+    practised = t.groups * t.rollouts + (t.replacement.extra * t.replacement.first if t.replacement else 0)
     kept += KEPT_FOR / MONTH * any(guard.action == "back" for guard in t.guards)  # the last good state beside the last
     for seed in t.seeds:
         if t.prepass is not None:
             found.append(Stage(f"pre-pass, seed {seed}", t.prepass.questions * t.prepass.samples))
-        found.append(Stage(f"train, seed {seed}", groups * t.rollouts, True, t.objective.kl > 0, kept))
+        found.append(Stage(f"train, seed {seed}", t.updates * practised, True, t.objective.kl > 0, kept))
         found.append(Stage(f"dev curve, seed {seed}", looks * dev))
     for arm in settings.arms:
         found.append(Stage(f"evaluate, {arm}", tests * (settings.evaluate.samples + 1), months=2.0 * (arm != "base")))

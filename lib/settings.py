@@ -214,9 +214,10 @@ class WithHints:
 
 @dataclass(frozen=True, kw_only=True)
 class Replacement:
-    """Groups that teach nothing are replaced within the update (lib.practice.sources.Dynamic)."""
+    """Groups that teach nothing are stopped early, and replaced within the update (lib.practice.sources)."""
 
-    extra: int = number(least=1)  # groups an update at most
+    extra: int = number(least=0)  # groups an update at most
+    first: int = number(least=2)  # rollouts that a group begins with; where they are worth the same it is stopped there
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,6 +233,9 @@ class Objective:
     failed: float = number(least=0)  # and for each call that failed
     cap: float = number(least=0, most=0.9)  # at most, of both together
     shuffled: bool  # rewards change places within each group: a check, since nothing is taught then
+
+
+SHARES = ("repeating", "all_right")  # guards whose limit is a share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -571,6 +575,12 @@ def _check_backend(settings: Settings) -> None:
         raise SettingsError(
             f"train.faults.least_rollouts = {train.faults.least_rollouts} must be at most train.rollouts = {train.rollouts}"
         )
+    check_replacement(train)
+    for place, guard in enumerate(train.guards):
+        if guard.rule in SHARES and guard.limit >= 1:
+            raise SettingsError(
+                f"train.guards[{place}].limit = {guard.limit:g} must be less than 1: {guard.rule} looks at a share, which is never more"
+            )
     if train.backend == "local":
         if local is None:
             raise SettingsError("local = None: train.backend = 'local' needs the section; profiles/tiny.yaml has it")
@@ -608,6 +618,24 @@ def _check_backend(settings: Settings) -> None:
             f"train.grad_clip_norm = {train.grad_clip_norm:g} must be 0: the loop asks for no clipping, and only the local "
             "backend clips unasked"
         )
+
+
+def check_replacement(train: Train) -> None:
+    """Raises SettingsError where groups can't be stopped or replaced as it says."""
+    if (given := train.replacement) is None:
+        return
+    if given.first > train.rollouts:
+        raise SettingsError(
+            f"train.replacement.first = {given.first} must be at most train.rollouts = {train.rollouts}, with which no group is "
+            "stopped early"
+        )
+    if given.first < train.faults.least_rollouts:
+        raise SettingsError(
+            f"train.replacement.first = {given.first} must be at least train.faults.least_rollouts = "
+            f"{train.faults.least_rollouts}, or a group that is stopped would count as lost: raise it, or lower that"
+        )
+    if not given.extra and given.first == train.rollouts:
+        raise SettingsError("train.replacement.extra = 0 replaces no group, and first stops none: say null")
 
 
 def together(questions: object, taught: Objective) -> None:

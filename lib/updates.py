@@ -68,6 +68,10 @@ class Group(Protocol):
         """So many further rollouts of the question, with draws of their own."""
         ...
 
+    def further(self, made: TrajectoryGroup) -> int:
+        """How many rollouts the group is to have beyond those that were made: asked once, when its first `size` have ended."""
+        ...
+
     def lost(self, env: Env, fault: str) -> None:
         """Told of a rollout that a fault ended."""
         ...
@@ -177,21 +181,34 @@ async def _played(settings: Settings, number: int, client: Any, source: Source, 
 
 
 async def _rolled(group: Group, policy: TokenCompleter, faults: Faults) -> Rolled:
-    """A group's rollouts. Where too few are left, the lost ones are made again with other draws, which are as good: the
-    policy is the same, and what was lost said nothing of it."""
+    """A group's rollouts, the further ones among them: together they are one group, with one mean.
+
+    Where too few are left, the lost ones are made again with other draws, which are as good: the policy is the same, and what
+    was lost said nothing of it.
+    """
     made: list[tuple[Trajectory, float, Metrics]] = []
     lost: list[str] = []
     batch = group
-    for again in range(faults.rerolls + 1):
-        if again:
-            await asyncio.sleep(faults.wait * 2 ** (again - 1))
-            batch = batch.more(group.size - len(made))
+
+    async def roll() -> None:
         for one in await ended(*(_rollout(batch, env, policy) for env in await batch.make_envs())):
             lost.append(one) if isinstance(one, str) else made.append(one)
+
+    await roll()
+    for again in range(faults.rerolls):
         if len(made) >= faults.least_rollouts:
             break
-    rollouts = TrajectoryGroup([t for t, _, _ in made], [reward for _, reward, _ in made], [m for _, _, m in made])
-    return Rolled(group, rollouts, lost)
+        await asyncio.sleep(faults.wait * 2**again)
+        batch = batch.more(group.size - len(made))
+        await roll()
+    if many := group.further(_together(made)):
+        batch = batch.more(many)
+        await roll()
+    return Rolled(group, _together(made), lost)
+
+
+def _together(made: list[tuple[Trajectory, float, Metrics]]) -> TrajectoryGroup:
+    return TrajectoryGroup([t for t, _, _ in made], [reward for _, reward, _ in made], [m for _, _, m in made])
 
 
 async def _rollout(group: Group, env: Env, policy: TokenCompleter) -> tuple[Trajectory, float, Metrics] | str:

@@ -13,6 +13,7 @@ from lib.learning.figures import drawn, ordered
 from reports.markdown import code, count, escape, interval, listed, percent, rate, raw, table
 
 GONE = "–"
+WHERE = {"reach": "practised structures", "reach_new": "new structures"}
 AGAINST = {
     "control": "control",
     "tuned": "control at its best temperature",
@@ -89,14 +90,18 @@ class Learning:
                     f"{code(half['arm'])}: {_span(gain)}",
                 ]
             )
-        best = "no arm could be tested" if reach["arm"] is None else self._reach_of(reach["arm"])
+        best = "no arm could be tested" if reach["arm"] is None else self._reach_of(reach["arm"], reach["where"])
         rows.append(
             ["reach on questions never solved, corrected interval above zero", _reached(reach["reached"]), best]
         )
         return table(["what was to be reached", "reached", "the arm that came nearest"], rows, escaped=True)
 
-    def _reach_of(self, name: str) -> str:
-        return f"{code(name)}: {_span(self.arms[name]['reach'], 'corrected')}"
+    def _reach_of(self, name: str, where: str) -> str:
+        return f"{code(name)}, {WHERE[where]}: {_span(self.arms[name][where], 'corrected')}"
+
+    def never_solved(self) -> str:
+        known, new = self.found["never_solved"].values()
+        return f"{count(known)} of structures that were practised, and {count(new)} of new ones"
 
     def half_words(self) -> str:
         """What half of the budget does, for both arms that had it."""
@@ -194,7 +199,7 @@ class Learning:
             [
                 code(name),
                 percent(sum(one["tokens"]) / len(one["tokens"]) / budget),
-                count(one["prepass"]),
+                count(round(sum(one["prepass"]) / len(one["prepass"]))),
                 f"{min(one['updates'])} to {max(one['updates'])}",
                 count(one["groups"]),
                 percent(one["signal"]),
@@ -211,11 +216,24 @@ class Learning:
 
     def reach_table(self) -> str:
         rows = [
-            [code(name), _span(one["reach"], "corrected"), _p(one["reach"]), _span(one["any"]), _span(one["all"])]
+            [
+                code(name),
+                *(cell for where in WHERE for cell in (_span(one[where], "corrected"), _p(one[where]))),
+                _span(one["any"]),
+                _span(one["all"]),
+            ]
             for name, one in self.arms.items()
         ]
-        k = self.found["samples"]
-        head = ["arm", f"pass@{self.rules['reach']}, never solved", "p", f"pass@{k}, all", f"pass^{k}, all"]
+        k, often = self.found["samples"], self.rules["reach"]
+        head = [
+            "arm",
+            f"pass@{often}, never solved",
+            "p",
+            f"pass@{often}, new structures",
+            "p",
+            f"pass@{k}, all",
+            f"pass^{k}, all",
+        ]
         return table(head, rows, escaped=True)
 
     def choice_table(self) -> str:

@@ -78,6 +78,8 @@ def _learned(train: Mapping[str, Any]) -> str:
         said += f". Moving away from the base model costs as well (k3, weight {taught['kl']:g}), where all attempts did alike that alone"
     else:
         said += "; a question where all attempts did alike teaches nothing and is dropped"
-    if replaced:
+    if replaced and replaced["extra"]:
         said += f". Another takes its place, up to {replaced['extra']} times an update"
+    if replaced and replaced["first"] < train["rollouts"]:
+        said += f". Where the first {replaced['first']} attempts did alike, the others weren't made"
     return f"{said}."

@@ -73,20 +73,24 @@ def test_a_service_that_computes_is_asked_the_same(miniature: Settings, tmp_path
     assert named(real.calls, "sample") == sum(e.turns for e in episodes)
 
 
-def test_a_pre_pass_and_replaced_groups_are_counted(miniature: Settings) -> None:
-    """Nobody is right where answers end at once, so that every group is replaced as often as it may be."""
+@pytest.mark.parametrize("first", [3, 4])
+def test_a_pre_pass_and_replaced_groups_are_counted(miniature: Settings, first: int) -> None:
+    """Nobody is right where answers end at once, so that every group is replaced as often as it may be, and stopped if that is
+    asked for."""
     band = InBand(
         kind="band", low=0.2, high=0.8, sure=0.5, easy=0.1, never=0.1, every=1, half_life=2.0, rest=1,
         prepass=Prepass(questions=3, samples=2),
     )  # fmt: skip
-    train = dataclasses.replace(miniature.train, questions=band, replacement=Replacement(extra=1))
+    train = dataclasses.replace(miniature.train, questions=band, replacement=Replacement(extra=1, first=first))
     few, whole = (dry_run.rehearse(dataclasses.replace(miniature, train=train), whole=w) for w in (False, True))
     usual = next(step for step in dry_run.rehearse(miniature) if step.name == "train, seed 0")
     for small, large in zip(few, whole, strict=True):
         assert but_samples(small.calls) == but_samples(large.calls)
-        assert named(large.calls, "sample") == large.rollouts
+        stopped = first < train.rollouts and small.name.startswith("train")
+        fewer = train.updates * train.groups * (train.rollouts - first) if stopped else 0
+        assert named(large.calls, "sample") == large.rollouts - fewer
     practised = next(step for step in whole if step.name == "train, seed 0")
-    assert practised.rollouts == usual.rollouts + 6 + train.updates * train.rollouts
+    assert practised.rollouts == usual.rollouts + 6 + train.updates * first
 
 
 def test_people_who_arent_counted_yet_are_said_to_be_missing(miniature: Settings, tmp_path: Path) -> None:

@@ -29,9 +29,10 @@ from lib.files import read_jsonl, write_json, write_jsonl, write_text
 from lib.graph.world import DONE, CypherWorld, asks
 from lib.learning import arms, budget, experiment, figures, imitation, jobs, layout, learner, results
 from lib.learning.arms import BASELINE, BEST, Declared
+from lib.plan import FIRST_SET
 from lib.practice import building
 from lib.practice.rates import Tries
-from lib.settings import ROOT, Prepass, Settings, SettingsError, load
+from lib.settings import ROOT, SETS, Prepass, Replacement, Settings, SettingsError, load
 from reports import render
 from reports.learning import Learning
 from tests import synthetic
@@ -51,7 +52,7 @@ def test_nine_arms_and_more_are_declared_with_five_seeds_on_the_studys_settings(
     parts = ("graph", "questions", "human", "model", "cold_start", "agent", "local", "test")
     assert all(getattr(settings, part) == getattr(study, part) for part in parts)
     assert settings.evaluate.temperature == study.evaluate.temperature
-    same = {"seeds", "updates", *arms.PARTS}
+    same = {"seeds", "updates", "faults", *arms.PARTS}
     mine, theirs = (dataclasses.asdict(one.train) for one in (settings, study))
     assert {name for name in mine if mine[name] != theirs[name]} <= same
     assert settings.train.updates > 2 * DECLARED.rules.updates  # the budget ends a run, not this
@@ -108,8 +109,15 @@ def test_the_best_combination_takes_each_part_from_the_arm_that_was_chosen_for_i
 
 
 def rollout(update: int, number: int, tokens: int) -> Episode:
+    """Of groups of two."""
     one = synthetic.episode(
-        "trained-0", synthetic.question("train", number), 0, "strict", "RETURN 1", phase="train", update=update
+        "trained-0",
+        synthetic.question("train", number // 2),
+        number % 2,
+        "strict",
+        "RETURN 1",
+        phase="train",
+        update=update,
     )
     return dataclasses.replace(one, tokens={"prompt": 9, "sampled": tokens})
 
@@ -123,12 +131,12 @@ class Groups:
 
 def test_an_update_takes_the_groups_that_are_left_to_pay_for_and_a_spent_budget_ends_the_run() -> None:
     spending = budget.Spending(1000, 100)
-    source = budget.Budgeted(Groups(), spending, rollouts=2)
+    source = budget.Budgeted(Groups(), spending)
     assert source.groups(0, []) == [0, 1, 2, 3]  # nothing is known yet of what a group costs
     for number in range(8):
         spending.note(rollout(0, number, 50))
     spending.note(rollout(0, 7, 50))  # again: counts once
-    assert spending.spent == 500 and spending.groups_left(2) == 5
+    assert spending.spent == 500 and spending.groups_left() == 5
     assert source.groups(0, [object()]) == [] and source.groups(1, []) == [0, 1, 2, 3]
     for number in range(8):
         spending.note(rollout(1, number, 50))
@@ -184,7 +192,7 @@ def test_jobs_run_side_by_side_and_an_error_says_whose_it_is(tmp_path: Path) -> 
 # ------------------------------------------------------------ all steps, in miniature
 
 
-QUESTIONS = {"train": 24, "dev": 4, "held_out_instances": 8}
+QUESTIONS = {"train": 24, "dev": 4, "held_out_instances": 8, "held_out_structures": 4}
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +230,7 @@ def miniature(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 @pytest.fixture(scope="module")
 def declared() -> Declared:
     """Arms of each kind, with rules for so small a size."""
-    names = (BASELINE, "recut", "dynamic", "anchored", "imitation")
+    names = (BASELINE, "recut", "early", "anchored", "imitation")
     rules = dataclasses.replace(
         DECLARED.rules,
         updates=2,
@@ -233,12 +241,18 @@ def declared() -> Declared:
     )
     some = {name: DECLARED.arms[name] for name in names}
     few = dataclasses.replace(some["recut"].questions, prepass=Prepass(questions=2, samples=1))
-    return Declared(rules, some | {"recut": dataclasses.replace(some["recut"], questions=few)})
+    two = Replacement(extra=1, first=2)
+    changed = {
+        "recut": dataclasses.replace(some["recut"], questions=few),
+        "early": dataclasses.replace(some["early"], replacement=two),
+    }
+    return Declared(rules, some | changed)
 
 
 def test_every_arm_can_be_built(miniature: Settings, tmp_path: Path) -> None:
+    whole = dataclasses.replace(miniature, train=dataclasses.replace(miniature.train, rollouts=8))
     for name, arm in DECLARED.arms.items():
-        one = layout.settings_of(miniature, name)
+        one = layout.settings_of(whole, name)
         without = dataclasses.replace(arm.objective, kl=0.0)  # which needs a service, as the miniature has one
         train = dataclasses.replace(arm.of(one.train), objective=without, guards=DECLARED.rules.guards)
         one = dataclasses.replace(one, train=train)
@@ -292,7 +306,8 @@ def test_every_arm_spends_its_budget_and_no_more(practised: Settings, declared: 
         one = layout.settings_of(practised, name)
         for seed in practised.train.seeds:
             lines = read_jsonl(one.train_dir(seed) / "updates.jsonl")
-            tokens = sum(line["tokens_sampled"] for line in lines) + (arm.prepass is not None) * facts["prepass"]
+            tokens = sum(line["tokens_sampled"] for line in lines)
+            tokens += facts["prepass"][str(seed)] if arm.prepass is not None else 0
             assert abs(tokens - facts["budget"]) < facts["tokens_a_rollout"] * practised.train.rollouts, name
 
 
@@ -315,7 +330,7 @@ def test_the_baseline_practises_what_the_study_does_and_others_what_they_say(pra
     assert all(line["watch/k3"] >= 0 for line in lines)
 
 
-@pytest.mark.parametrize("name", ["dynamic", "imitation"])
+@pytest.mark.parametrize("name", ["early", "imitation"])
 def test_a_run_that_was_cut_off_goes_on_to_the_same_bytes(
     practised: Settings, declared: Declared, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -405,13 +420,23 @@ def test_questions_that_the_base_never_solved_are_asked_more_often(
     practised: Settings, finished: dict[str, Any]
 ) -> None:
     hard = layout.never_solved(practised)
-    assert finished["never_solved"] == len(hard)
+    asked = {split: [f"{split}-{i:04d}" for i in range(QUESTIONS[split])] for split in SETS}
+    assert finished["never_solved"] == {split: len(set(some) & set(hard)) for split, some in asked.items()}
+    known, new = asked.values()
     for who in ("trained-0", "trained-1"):
         answers = results.Answers.of(read(layout.settings_of(practised, "recut").episodes(who)))
-        assert {q: count.samples for q, count in answers.sampled.items()} == {
-            f"held_out_instances-{i:04d}": 3 if f"held_out_instances-{i:04d}" in hard else 2 for i in range(8)
-        }
-        assert len(answers.greedy) == 8
+        expected = {q: 3 if q in hard else 2 for q in known} | {q: 3 for q in new if q in hard}
+        assert {q: count.samples for q, count in answers.sampled.items()} == expected
+        assert sorted(answers.greedy) == known
+    for one in finished["arms"].values():
+        assert one["reach"]["questions"] == len(set(known) & set(hard))
+        assert one["reach_new"]["questions"] == len(set(new) & set(hard))
+
+
+def answers(settings: Settings, name: str, who: str) -> results.Answers:
+    """Those to the first set."""
+    found = read(layout.settings_of(settings, name).episodes(who))
+    return results.Answers.of([e for e in found if e.set == FIRST_SET])
 
 
 def test_results_say_of_each_arm_what_was_declared(
@@ -423,8 +448,8 @@ def test_results_say_of_each_arm_what_was_declared(
         assert 0 <= one["signal"] <= 1 and len(one["tokens"]) == 2
         tokens = [look["tokens"] for look in one["curve"]]
         assert tokens == sorted(tokens) and tokens[-1] == pytest.approx(np.mean(one["tokens"]))
-        mine = [results.Answers.of(read(layout.settings_of(practised, name).episodes(f"trained-{s}"))) for s in (0, 1)]
-        control = results.Answers.of(read(layout.settings_of(practised, "control").episodes("control")))
+        mine = [answers(practised, name, f"trained-{s}") for s in (0, 1)]
+        control = answers(practised, "control", "control")
         means = [np.mean(list(m.rates().values())) for m in mine]
         assert one["rate"] == pytest.approx(np.mean(means), abs=1e-6)
         expected = np.mean(means) - np.mean(list(control.rates().values()))
@@ -455,7 +480,7 @@ def test_sentences_are_true_whichever_way_it_came_out(
     found = json.loads(json.dumps(finished))
     for one in found["arms"].values():
         one["verdicts"] = dict.fromkeys(one["verdicts"], verdict)
-    found["targets"]["reach"] = {"arm": None, "reached": False}
+    found["targets"]["reach"] = {"arm": None, "where": None, "reached": False}
     found["choice"]["chosen"] = dict.fromkeys(found["choice"]["chosen"], BASELINE)
     write_json(tmp_path / "results.json", found)
     page = Learning(tmp_path / "results.json")

@@ -17,10 +17,11 @@ from lib.episodes import Episode
 from lib.practice.curricula import Again, Band, Everything, Steps, by_hops, by_length, by_rate, hint_after_wrong
 from lib.practice.objectives import Objective
 from lib.practice.rates import PREPASS, Tries, rates
-from lib.practice.sources import Chosen, Curriculum, Dynamic, shared_out
+from lib.practice.sources import Chosen, Curriculum, Dynamic, Stoppable, shared_out
+from lib.updates import Rolled, Update
 from tests import synthetic
 from tests.small_models import lfm2
-from tests.toy_questions import SIZE, Known, ask, episodes, names, play, pool
+from tests.toy_questions import SIZE, Known, ask, episodes, names, play, pool, scored
 from tests.toy_training import practise, settings_for, weights
 
 mixed = Objective().mixed
@@ -302,6 +303,29 @@ def test_constant_groups_are_replaced_and_stay() -> None:
     assert sum(teaching) == 4 < len(found)
     thin = Dynamic(source.source, 20, mixed, SIZE + 1)  # groups too small to be trained teach nothing either
     assert len(thin.groups(0, found)) == 4
+
+
+def test_a_group_is_stopped_where_its_first_rollouts_are_worth_the_same_and_that_is_counted() -> None:
+    questions = pool(40)
+
+    def first(question: dict[str, Any], update: int) -> Stoppable:
+        whole = ask(question, update)
+        given = (question, 2, whole.world, whole.renderer, whole.settings, whole.label, whole.keep)
+        return Stoppable(*given, rest=2, mixed=mixed)
+
+    source = Dynamic(Chosen(questions, 4, 0, Everything(), Tries(), first), 0, mixed, 2)
+    groups = source.groups(0, [])
+    worths = [(1.0, 1.0), (0.0, 1.0), (0.0, 0.0), (0.4, 0.0)]
+    more = [group.further(scored(*found)) for group, found in zip(groups, worths, strict=True)]
+    assert more == [0, 2, 0, 2]
+    later = groups[1].more(2)
+    assert (later.first, later.size) == (2, 2) and (groups[1].first, groups[1].size) == (0, 2)
+    made = [scored(*found, *found[::-1]) if many else scored(*found) for found, many in zip(worths, more, strict=True)]
+    rolled = [Rolled(group, found, []) for group, found in zip(groups, made, strict=True)]
+    assert source.groups(0, rolled) == []  # none is replaced
+    update = Update(0, rolled, {})
+    source.tell(update)
+    assert update.figures["chosen"]["stopped"] == 2 and update.figures["chosen"]["all"] == 4
 
 
 # ------------------------------------------------------------ a run

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,8 @@ def test_a_run_that_is_killed_anywhere_ends_in_the_same_bytes(tmp_path: Path) ->
     kept = {str(path.relative_to(undisturbed)): path.read_bytes() for path in undisturbed.rglob("*") if path.is_file()}
     assert {"prepass.jsonl", "episodes.jsonl", "dev.jsonl", "updates.jsonl", "checkpoint.json"} < kept.keys()
     assert "interruptions.jsonl" not in kept
+    sizes = Counter((e.update, e.question) for e in read(undisturbed / "episodes.jsonl"))
+    assert {2, 4} == set(sizes.values())  # of groups that were stopped, and of the others
     assert {name: (killed / name).read_bytes() for name in kept} == kept
     assert {path.name for path in killed.iterdir()} == {path.name for path in undisturbed.iterdir()} | {
         "interruptions.jsonl"

@@ -88,7 +88,10 @@ def test_the_sources_that_settings_allow_are_those_that_exist(tmp_path: Path):
         ("train.questions", {"kind": "bands"}, "train.questions.kind = 'bands' is unknown; allowed: all, band, hops"),
         ("train.questions", {"kind": "hints", "share": 0.2}, "kind = 'hints' needs questions with hints"),
         ("train.questions", {"kind": "band", "low": 0.2}, "train.questions.high, .* missing"),
-        ("train.replacement", {"extra": 0}, "train.replacement.extra = 0 must be at least 1"),
+        ("train.replacement", {"extra": 32}, "train.replacement.first missing"),
+        ("train.replacement", {"extra": 32, "first": 9}, "first = 9 must be at most train.rollouts = 8"),
+        ("train.replacement", {"extra": 32, "first": 4}, "first = 4 must be at least train.faults.least_rollouts = 6"),
+        ("train.replacement", {"extra": 0, "first": 8}, "extra = 0 replaces no group, and first stops none: say null"),
         ("train.objective.cap", 0.1, "objective.cap = 0.1 is the most that objective.repeated = 0"),
         ("train.objective.repeated", 0.1, "give a cap and one of them, or set all three to 0"),
         (
@@ -99,6 +102,11 @@ def test_the_sources_that_settings_allow_are_those_that_exist(tmp_path: Path):
         ("train.objective.credit", "half", "train.objective.credit = 'half' is unknown"),
         ("train.guards", [{**GUARD, "rule": "entrpy"}], r"train.guards\[0\].rule = 'entrpy' is unknown"),
         ("train.guards", [{**GUARD, "action": "shout"}], "allowed: warn, back, stop"),
+        (
+            "train.guards",
+            [{**GUARD, "rule": "all_right", "limit": 1.0}],
+            r"train.guards\[0\].limit = 1 must be less than 1",
+        ),
         ("test.bar", 5, "test.bar = 5.0 must be at most 1"),
         ("model.layers", ["conv", "mamba"], r"model.layers\[1\] = 'mamba' is unknown; allowed: conv, full_attention"),
         ("model.heads", 7, "must be a multiple of model.heads = 7"),

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tinker
 from tinker import types
-from tinker_cookbook.rl.types import StepResult
+from tinker_cookbook.rl.types import StepResult, TrajectoryGroup
 
 from lib import faults, updates
 from lib.agent import EnvironmentFault
@@ -358,6 +358,46 @@ def test_a_source_is_told_what_came_and_may_want_more(base: str, tmp_path: Path)
     assert [update for update, rewards in told if not rewards] == list(range(STEPS))
     assert (2, [1, 1, 1]) in told and [len(one.rolled) for one in seen][2] == GROUPS + 1
     assert all(len(rewards) in (0, GROUPS, GROUPS + 1) for _, rewards in told)
+
+
+@pytest.mark.parametrize("first", [1, 2, 3])
+def test_rollouts_that_are_asked_for_later_make_one_group_with_those_before(
+    base: str, undisturbed: bytes, tmp_path: Path, first: int
+) -> None:
+    """The same bytes as of rollouts that are all asked for at once."""
+
+    class InParts(Group):
+        def further(self, made: TrajectoryGroup) -> int:
+            assert len(made.trajectories_G) == len(set(self.record["kept"]) & {f"{self.number}/{i}" for i in range(4)})
+            return 4 - len(made.trajectories_G)
+
+    class Source(Practice):
+        def groups(self, update: int, rolled: Sequence[updates.Rolled]) -> Sequence[Group]:
+            return [InParts(one.number, size=first, record=one.record) for one in super().groups(update, rolled)]
+
+    seen: list[updates.Update] = []
+    kept = practise(settings_for(base, STEPS), tmp_path, Source(), guards=[seen.append])
+    assert weights(tmp_path, kept) == undisturbed
+    assert [[len(one.rollouts.trajectories_G) for one in update.rolled] for update in seen] == [[4] * GROUPS] * STEPS
+
+
+def test_a_group_that_is_stopped_has_a_mean_and_counts(base: str, tmp_path: Path) -> None:
+    class Stopped(Group):
+        def further(self, made: TrajectoryGroup) -> int:
+            return 0 if len(set(made.get_total_rewards())) == 1 else 2
+
+    class Source(Practice):
+        def groups(self, update: int, rolled: Sequence[updates.Rolled]) -> Sequence[Group]:
+            return [Stopped(one.number, size=2, record=one.record) for one in super().groups(update, rolled)]
+
+    seen: list[updates.Update] = []
+    source = Source()
+    practise(settings_for(base, STEPS), tmp_path, source, guards=[seen.append])
+    rewards = [one.rollouts.get_total_rewards() for update in seen for one in update.rolled]
+    assert {len(found) for found in rewards} == {2, 4}
+    assert all((len(found) == 2) == (len(set(found[:2])) == 1) for found in rewards)
+    assert [update.figures["groups_dropped"] for update in seen] == [0] * STEPS
+    assert len(source.record["kept"]) == len(set(source.record["kept"])) == sum(map(len, rewards))
 
 
 def test_guards_warn_and_stop_before_the_state_is_kept(base: str, undisturbed: bytes, tmp_path: Path) -> None:

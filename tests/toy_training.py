@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tinker_cookbook.rl.types import Env, Metrics, Trajectory
+from tinker_cookbook.rl.types import Env, Metrics, Trajectory, TrajectoryGroup
 
 from lib import updates
 from lib.backends import local, sampling_client, training_client
@@ -57,6 +57,9 @@ class Group(cookbook_loops.Group):
 
     def more(self, size: int) -> Group:
         return Group(self.number, self.first + self.size, size, self.record)
+
+    def further(self, made: TrajectoryGroup) -> int:
+        return 0
 
     def lost(self, env: Env, fault: str) -> None:
         assert isinstance(env, cookbook_loops.EvenWords)

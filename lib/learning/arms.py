@@ -23,6 +23,7 @@ from lib.settings import (
     SettingsError,
     Train,
     WithHints,
+    check_replacement,
     number,
     section,
     together,
@@ -55,8 +56,10 @@ class Arm:
         return getattr(self.questions, "prepass", None)
 
     def of(self, train: Train) -> Train:
-        """The settings of training with this arm's parts."""
-        return replace(train, **{part: getattr(self, part) for part in PARTS})
+        """The settings of training with this arm's parts. Raises SettingsError where they don't go with the rest."""
+        made = replace(train, **{part: getattr(self, part) for part in PARTS})
+        check_replacement(made)
+        return made
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,25 +26,25 @@ class Spending:
     def __init__(self, budget: int, already: int, episodes: Iterable[Episode] = ()):
         """budget: tokens. already: those of a pre-pass. episodes: of a run that goes on."""
         self.budget, self.already = budget, already
-        self._tokens: dict[str, int] = {}
+        self._tokens: dict[str, int] = {}  # by episode
+        self._groups: set[tuple[int | None, str]] = set()  # (update, question)
         for episode in episodes:
             self.note(episode)
 
     def note(self, episode: Episode) -> None:
         self._tokens[episode.id] = episode.tokens["sampled"]
+        self._groups.add((episode.update, episode.question))
 
     @property
     def spent(self) -> int:
         """Tokens. Asked between two rounds of groups, all of whose rollouts have ended, so that nobody's pace matters."""
         return self.already + sum(self._tokens.values())
 
-    def groups_left(self, rollouts: int) -> int | None:
-        """How many groups of so many rollouts the rest pays for, to the nearest, at the run's mean so far; None before the
-        first rollout."""
-        if not self._tokens:
+    def groups_left(self) -> int | None:
+        """How many groups the rest pays for, to the nearest, at the run's mean so far; None before the first."""
+        if not self._groups:
             return None
-        a_group = rollouts * sum(self._tokens.values()) / len(self._tokens)
-        return round((self.budget - self.spent) / a_group)
+        return round((self.budget - self.spent) * len(self._groups) / sum(self._tokens.values()))
 
 
 class Budgeted:
@@ -53,12 +53,12 @@ class Budgeted:
     So all arms sample the same, to about half a group.
     """
 
-    def __init__(self, source: Source, spending: Spending, rollouts: int):
-        self.source, self.spending, self.rollouts = source, spending, rollouts
+    def __init__(self, source: Source, spending: Spending):
+        self.source, self.spending = source, spending
 
     def groups(self, update: int, rolled: Sequence[Rolled]) -> Sequence[Group]:
         """Raises Spent where not one more group can be paid for at an update's start."""
-        left = self.spending.groups_left(self.rollouts)
+        left = self.spending.groups_left()
         if not rolled and left is not None and left < 1:
             raise Spent(update)
         return self.source.groups(update, rolled)[: None if left is None else max(0, left)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -45,11 +45,12 @@ from lib.learning.layout import (
     go_on,
     inputs,
     never_solved,
+    prepass_of,
     settings_of,
 )
 from lib.learning.learner import learn
 from lib.measures import mean
-from lib.plan import FIRST_SET
+from lib.plan import APART_SET, FIRST_SET
 from lib.settings import ROOT, Settings, SettingsError, load
 from lib.train import look_before
 from lib.updates import TEMPERATURE
@@ -58,10 +59,10 @@ from lib.updates import TEMPERATURE
 
 
 def prepare(settings: Settings, declared: Declared) -> dict[str, Any]:
-    """Write data/learning/before: the base model's pre-pass, the control's dev answers by temperature, and before.json with the
-    budget in tokens, what the pre-pass cost, and the temperature by which the control is best.
+    """Write data/learning/before: the base model's pre-pass for each seed, the control's dev answers by temperature, and
+    before.json with the budget in tokens, what each pre-pass cost, and the temperature by which the control is best.
 
-    Raises ValueError where the pre-pass costs more than the smallest budget.
+    Raises ValueError where a pre-pass costs more than the smallest budget.
     """
     one = settings_of(settings, CONTROL)
     out, work = folder(settings) / "before", one.work("before")
@@ -70,7 +71,8 @@ def prepare(settings: Settings, declared: Declared) -> dict[str, Any]:
     with server.running(one.graph_dir, one.data) as uri, serving(one, work, SAMPLER_SEED):
         loop.run(_prepare(one, declared, uri, work, out))
     shutil.rmtree(work, ignore_errors=True)
-    asked = read(out / "prepass.jsonl") if declared.prepass is not None else []
+    seeds = settings.train.seeds if declared.prepass is not None else ()
+    asked = {seed: read(prepass_of(settings, seed) / "prepass.jsonl") for seed in seeds}
     found = known(read(out / "dev.jsonl"), asked, settings, declared)
     write_json(out / "before.json", found)
     return found
@@ -80,7 +82,8 @@ async def _prepare(one: ArmSettings, declared: Declared, uri: str, work: Path, o
     rules, control = declared.rules, await arm_client(one, "control", work)
     async with world_for(one, uri, one.agent.query_timeout) as (world, renderer):
         if declared.prepass is not None:
-            await look_before(one, declared.prepass, 0, world, renderer, work, out)
+            for seed in one.train.seeds:
+                await look_before(one, declared.prepass, seed, world, renderer, work, prepass_of(one, seed))
         with Writer(out / "dev.jsonl") as writer:
             for temperature in rules.temperatures:
                 at = replace(one, evaluate=replace(one.evaluate, temperature=temperature))
@@ -106,22 +109,24 @@ async def _answered(
     await rollouts(lambda _: policy, asked, samples, label, world, renderer, one, writer.write, done)
 
 
-def known(dev: Sequence[Episode], prepass: Sequence[Episode], settings: Settings, declared: Declared) -> dict[str, Any]:
-    """What before.json holds. Of temperatures that are equally good the first in the rules is the best."""
+def known(
+    dev: Sequence[Episode], prepass: Mapping[int, Sequence[Episode]], settings: Settings, declared: Declared
+) -> dict[str, Any]:
+    """What before.json holds; `prepass` by seed. Of temperatures that are equally good the first in the rules is the best."""
     rules, train = declared.rules, settings.train
     by = {t: [e for e in dev if e.arm == at_temperature(t) and e.fault is None] for t in rules.temperatures}
     rates = {t: mean(e.strict for e in found) or 0.0 for t, found in by.items()}
     a_rollout = mean(e.tokens["sampled"] for e in by[TEMPERATURE]) or 0.0
     budget = round(rules.updates * train.groups * train.rollouts * a_rollout)
-    cost = sum(e.tokens["sampled"] for e in prepass)
-    if cost >= budget / 2:
+    costs = {str(seed): sum(e.tokens["sampled"] for e in found) for seed, found in prepass.items()}
+    if (most := max(costs.values(), default=0)) >= budget / 2:
         raise ValueError(
-            f"the pre-pass samples {cost} tokens, and an arm may sample {budget}, or half of it: lower its questions or "
+            f"the pre-pass samples {most} tokens, and an arm may sample {budget}, or half of it: lower its questions or "
             "samples, or raise updates, in arms.yaml"
         )
     return {
         "budget": budget,
-        "prepass": cost,
+        "prepass": costs,
         "tokens_a_rollout": a_rollout,
         "rates": {f"{t:g}": rate for t, rate in rates.items()},
         "temperature": max(rates, key=lambda t: rates[t]),
@@ -205,7 +210,8 @@ class Asked:
     """One model's share of the test: who answers, at which temperature, and how often each question.
 
     name: arm of the experiment. who: "base", "control" or "trained-<seed>", as in lib.evaluate. samples: beside one greedy.
-    often: ids of questions that get `rules.reach` samples instead.
+    often: ids of questions that get `rules.reach` samples instead; those of new structures, which practice has nothing alike of,
+    are asked only then, and never greedily.
     """
 
     name: str
@@ -217,10 +223,10 @@ class Asked:
 
 def references(settings: Settings, declared: Declared) -> list[Asked]:
     """The untrained models: the base, by which questions count as never solved, and the control, asked as often."""
-    reach = declared.rules.reach
+    reach, new = declared.rules.reach, tuple(q["id"] for q in questions(settings, APART_SET))
     return [
-        Asked(BASE, "base", reach),
-        Asked(CONTROL, "control", reach),
+        Asked(BASE, "base", reach, often=new),
+        Asked(CONTROL, "control", reach, often=new),
         Asked(TUNED, "control", reach, before(settings)["temperature"]),
         Asked(CLEAN, "control", reach),
     ]
@@ -264,10 +270,10 @@ def answer(settings: Settings, asked: Asked, reach: int) -> None:
 
 async def _answer(one: ArmSettings, asked: Asked, reach: int, uri: str, work: Path) -> None:
     client = await arm_client(one, asked.who, work)
-    everything, often = questions(one, FIRST_SET), frozenset(asked.often)
+    everything, new, often = questions(one, FIRST_SET), questions(one, APART_SET), frozenset(asked.often)
     parts = (
         ("sampled", asked.samples, [q for q in everything if q["id"] not in often]),
-        ("sampled", reach, [q for q in everything if q["id"] in often]),
+        ("sampled", reach, [q for q in (*everything, *new) if q["id"] in often]),
         ("greedy", 1, everything),
     )
     async with world_for(one, uri, one.agent.evaluation_query_timeout) as (world, renderer):

@@ -92,10 +92,10 @@ def signal_alt(found: Found) -> str:
 
 def reach(found: Found) -> Figure:
     """What is newly reached, on questions that the base never solved, beside what became reliable, on all."""
-    arms, k = ordered(found), found["samples"]
-    figure, axes = plt.subplots(1, 2, figsize=(plots.WIDTH, 0.8 + 0.3 * len(arms)), sharey=True)
-    titles = (f"reach: pass@{found['rules']['reach']}, never solved", f"reliability: pass^{k}, all")
-    for axis, key, title in zip(axes, ("reach", "all"), titles, strict=True):
+    arms, k, often = ordered(found), found["samples"], found["rules"]["reach"]
+    figure, axes = plt.subplots(1, 3, figsize=(plots.WIDTH, 0.8 + 0.3 * len(arms)), sharey=True)
+    titles = (f"never solved: pass@{often}", f"new structures: pass@{often}", f"all: pass^{k}")
+    for axis, key, title in zip(axes, ("reach", "reach_new", "all"), titles, strict=True):
         _intervals(axis, [(y, one[key]) for y, one in enumerate(arms.values())], "gain over the control, points")
         axis.set_title(title, fontsize=9)
     _names(axes[0], list(arms))
@@ -103,9 +103,13 @@ def reach(found: Found) -> Figure:
 
 
 def reach_alt(found: Found) -> str:
-    said = "; ".join(f"{name} {_span(one['reach'])} and {_span(one['all'])}" for name, one in ordered(found).items())
+    said = "; ".join(
+        f"{name} {_span(one['reach'])}, {_span(one['reach_new'])} and {_span(one['all'])}"
+        for name, one in ordered(found).items()
+    )
     return (
-        f"Corrected intervals by arm of reach on questions never solved, and of reliability on all, in points: {said}."
+        "Corrected intervals by arm of reach on questions never solved, of practised and of new structures, and of reliability on "
+        f"all, in points: {said}."
     )
 
 

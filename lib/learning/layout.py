@@ -65,6 +65,11 @@ def folder(settings: Settings) -> Path:
     return settings.data / "learning"
 
 
+def prepass_of(settings: Settings, seed: int) -> Path:
+    """Folder of the pre-pass that a seed's trainings share."""
+    return folder(settings) / "before" / f"seed-{seed}"
+
+
 def at_temperature(temperature: float) -> str:
     """Name of the control as its dev answers at a temperature bear it."""
     return f"{CONTROL}-{temperature:g}"
@@ -100,7 +105,7 @@ def combined(settings: Settings, declared: Declared) -> dict[str, tuple[Arm, flo
 
 
 def never_solved(settings: Settings) -> tuple[str, ...]:
-    """Ids of the test questions of which the base had none of its samples right."""
+    """Ids of the test questions, those of new structures among them, of which the base had none of its samples right."""
     found = tally.counts(read(settings_of(settings, BASE).episodes("base")))
     return tuple(question for question, count in found.items() if count.right == 0)
 

@@ -21,7 +21,7 @@ from lib.learning import arms, imitation
 from lib.learning.arms import Arm, Declared
 from lib.learning.budget import Budgeted, Spending, until_spent
 from lib.learning.jobs import database
-from lib.learning.layout import ArmSettings, before, folder, go_on, inputs, settings_of
+from lib.learning.layout import ArmSettings, before, go_on, inputs, prepass_of, settings_of
 from lib.practice import building
 from lib.practice.objectives import Objective
 from lib.practice.rates import PREPASS, Tries
@@ -109,13 +109,11 @@ class Learner:
 
     def _source(self, world: World, renderer: Renderer, writer: Writer, objective: Objective) -> tuple[Budgeted, Guard]:
         """What the arm asks until its budget is spent, and the guard that says how it chose."""
-        prepass = self.arm.prepass is not None
-        spending = Spending(
-            round(self.share * self.facts["budget"]), self.facts["prepass"] * prepass, read(writer.path)
-        )
+        asked = read(prepass_of(self.one, self.seed) / "prepass.jsonl") if self.arm.prepass is not None else []
+        already = sum(episode.tokens["sampled"] for episode in asked)
+        spending = Spending(round(self.share * self.facts["budget"]), already, read(writer.path))
         tries = Tries()
-        if prepass:
-            tries.note(read(folder(self.one) / "before" / "prepass.jsonl"), PREPASS)
+        tries.note(asked, PREPASS)
         tries.note(read(writer.path))
 
         def keep(episode: Episode) -> None:
@@ -126,4 +124,4 @@ class Learner:
         updates = max(1, round(self.share * self.declared.rules.updates))
         way = building.Way(self.one, self.seed, world, renderer, keep, tries, updates)
         source, tell = way.source(objective)
-        return Budgeted(source, spending, self.one.train.rollouts), tell
+        return Budgeted(source, spending), tell

@@ -20,6 +20,7 @@ from scipy import optimize
 from statsmodels.stats.multitest import multipletests
 
 from lib import bootstrap, tally
+from lib.bootstrap import pass_at_k, pass_hat_k
 from lib.compare import rounded
 from lib.episodes import Episode, read
 from lib.files import read_jsonl, write_json, write_text
@@ -39,11 +40,14 @@ from lib.learning.layout import (
     never_solved,
     settings_of,
 )  # fmt: skip
-from lib.settings import PROFILES, Settings, load
+from lib.measures import mean
+from lib.plan import APART_SET, FIRST_SET
+from lib.settings import PROFILES, SETS, Settings, load
 from lib.tally import Count
 from lib.updates import TEMPERATURE
 
 LEAST_CONFIDENCE = 1e-9
+REACHES = {"reach": FIRST_SET, "reach_new": APART_SET}  # on questions never solved; each is a family of comparisons
 GAINS = ("control", "greedy", "tuned", "baseline")  # what an arm is compared with; each is a family of comparisons
 
 Scores = dict[str, float]  # by question
@@ -165,14 +169,16 @@ def level(models: Sequence[Scores], structure: Mapping[str, str], confidence: fl
 # ---------------------------------------------------------------- what was spent
 
 
-def spent(one: ArmSettings, seeds: Sequence[int], prepass: int) -> dict[str, Any]:
-    """Tokens, updates, groups and warnings of an arm's trainings, from their updates.jsonl; tokens with the pre-pass."""
+def spent(one: ArmSettings, seeds: Sequence[int], prepass: Sequence[int]) -> dict[str, Any]:
+    """Tokens, updates, groups and warnings of an arm's trainings, from their updates.jsonl; tokens with each one's pre-pass."""
     runs = [read_jsonl(one.train_dir(seed) / "updates.jsonl") for seed in seeds]
     lines = [line for run in runs for line in run]
     groups, signal = (sum(line[key] for line in lines) for key in ("groups", "groups_with_signal"))
     return {
         "prepass": prepass,
-        "tokens": [prepass + sum(line["tokens_sampled"] for line in run) for run in runs],
+        "tokens": [
+            start + sum(line["tokens_sampled"] for line in run) for start, run in zip(prepass, runs, strict=True)
+        ],
         "updates": [len(run) for run in runs],
         "groups": groups,
         "signal": signal / groups,
@@ -182,19 +188,21 @@ def spent(one: ArmSettings, seeds: Sequence[int], prepass: int) -> dict[str, Any
     }
 
 
-def curve(one: ArmSettings, seeds: Sequence[int], prepass: int, base: Answers, method: Method) -> list[dict[str, Any]]:
+def curve(
+    one: ArmSettings, seeds: Sequence[int], prepass: Sequence[int], base: Answers, method: Method
+) -> list[dict[str, Any]]:
     """The gain on dev questions over the untrained model, look by look: the regular ones that all trainings had, and the last.
 
     tokens: sampled until then, the pre-pass included, mean over trainings.
     """
     looks, tokens = [], []
-    for seed in seeds:
+    for seed, start in zip(seeds, prepass, strict=True):
         by: dict[int, list[Episode]] = {}
         for episode in read(one.train_dir(seed) / "dev.jsonl"):
             by.setdefault(episode.update or 0, []).append(episode)
         looks.append({update: Answers.of(found).rates() for update, found in by.items()})
         lines = read_jsonl(one.train_dir(seed) / "updates.jsonl")
-        tokens.append([*accumulate((line["tokens_sampled"] for line in lines), initial=prepass)])
+        tokens.append([*accumulate((line["tokens_sampled"] for line in lines), initial=start)])
     last = [max(found) for found in looks]
     regular = sorted(set.intersection(*map(set, looks)) - set(last))
     points = [[update] * len(seeds) for update in regular] + [last]
@@ -217,16 +225,19 @@ class Experiment:
 
     settings: Settings
     declared: Declared
-    _read: dict[tuple[str, str], Answers] = field(default_factory=dict)
+    _read: dict[tuple[str, str, str], Answers] = field(default_factory=dict)
 
-    def answers(self, name: str, who: str) -> Answers:
-        if (name, who) not in self._read:
-            self._read[name, who] = Answers.of(read(settings_of(self.settings, name).episodes(who)))
-        return self._read[name, who]
+    def answers(self, name: str, who: str, part: str = FIRST_SET) -> Answers:
+        """part: a set of the test's questions."""
+        if (name, who, part) not in self._read:
+            found = read(settings_of(self.settings, name).episodes(who))
+            for split in SETS:
+                self._read[name, who, split] = Answers.of([e for e in found if e.set == split])
+        return self._read[name, who, part]
 
-    def trainings(self, name: str, seeds: Sequence[int] | None = None) -> list[Answers]:
+    def trainings(self, name: str, seeds: Sequence[int] | None = None, part: str = FIRST_SET) -> list[Answers]:
         seeds = self.settings.train.seeds if seeds is None else seeds
-        return [self.answers(name, f"trained-{seed}") for seed in seeds]
+        return [self.answers(name, f"trained-{seed}", part) for seed in seeds]
 
     def results(self) -> dict[str, Any]:
         """All numbers of results.json."""
@@ -238,7 +249,8 @@ class Experiment:
         found = {name: self._arm(name, arm, 1.0, hard, method) for name, arm in whole.items()}
         for against in GAINS:
             holm({name: one["gains"][against] for name, one in found.items() if against in one["gains"]})
-        holm({name: one["reach"] for name, one in found.items()})
+        for reach in REACHES:
+            holm({name: one[reach] for name, one in found.items()})
         for one in found.values():
             one["verdicts"] = {against: verdict(gain, confidence) for against, gain in one["gains"].items()}
         single = Method(confidence)
@@ -252,7 +264,7 @@ class Experiment:
             "samples": self.settings.evaluate.samples,
             "choice": choice(self.settings),
             "references": self._references(),
-            "never_solved": len(hard),
+            "never_solved": {s: len(set(hard) & self.answers(BASE, "base", s).sampled.keys()) for s in SETS},
             "order": list(found),
             "arms": found,
             "halves": {name: one | {"not_inferior": self._not_inferior(one)} for name, one in halves.items()},
@@ -275,7 +287,8 @@ class Experiment:
 
     def _arm(self, name: str, arm: Arm, share: float, hard: Sequence[str], method: Method) -> dict[str, Any]:
         settings, rules, facts = self.settings, self.declared.rules, before(self.settings)
-        one, prepass = settings_of(settings, name), facts["prepass"] * (arm.prepass is not None)
+        one, seeds = settings_of(settings, name), settings.train.seeds
+        prepass = [0 if arm.prepass is None else facts["prepass"][str(seed)] for seed in seeds]
         mine, control, tuned = self.trainings(name), self.answers(CONTROL, "control"), self.answers(TUNED, "control")
         against = partial(contrast, structure=control.structure, method=method)
         rates, samples = [m.rates() for m in mine], settings.evaluate.samples
@@ -287,8 +300,16 @@ class Experiment:
         if name != BASELINE:
             gains["baseline"] = against([m.rates() for m in self.trainings(BASELINE)], rates)
 
-        def chances(chance: Callable[..., Any], k: int, among: Sequence[str] | None = None) -> dict[str, Any]:
-            return against([control.chances(chance, k, among)], [m.chances(chance, k, among) for m in mine])
+        def chances(chance: Callable[..., Any], k: int) -> dict[str, Any]:
+            return against([control.chances(chance, k)], [m.chances(chance, k) for m in mine])
+
+        def reached(split: str) -> dict[str, Any]:
+            fresh, *then = (
+                m.chances(pass_at_k, rules.reach, hard)
+                for m in (self.answers(CONTROL, "control", split), *self.trainings(name, part=split))
+            )
+            structure = self.answers(CONTROL, "control", split).structure
+            return contrast([fresh], then, structure, method) | {"control": mean(fresh.values())}
 
         baseline = self.declared.arms[BASELINE]
         dev = [e for e in read(folder(settings) / "before" / "dev.jsonl") if e.arm == at_temperature(TEMPERATURE)]
@@ -298,13 +319,13 @@ class Experiment:
             "changes": [part for part in PARTS if getattr(arm, part) != getattr(baseline, part)],
             "share": share,
             "lost": sum(m.lost for m in mine),
-            **spent(one, settings.train.seeds, prepass),
+            **spent(one, seeds, prepass),
             **level(rates, control.structure, method.confidence),
             "gains": gains,
-            "reach": chances(bootstrap.pass_at_k, rules.reach, hard),
-            "any": chances(bootstrap.pass_at_k, samples),
-            "all": chances(bootstrap.pass_hat_k, samples),
-            "curve": curve(one, settings.train.seeds, prepass, Answers.of(dev), Method(method.confidence)),
+            **{reach: reached(split) for reach, split in REACHES.items()},
+            "any": chances(pass_at_k, samples),
+            "all": chances(pass_hat_k, samples),
+            "curve": curve(one, seeds, prepass, Answers.of(dev), Method(method.confidence)),
         }
 
     def _references(self) -> dict[str, Any]:
@@ -329,7 +350,7 @@ class Experiment:
         return {
             "control": level([control.rates()], control.structure, method.confidence),
             **level(mine, control.structure, method.confidence),
-            **spent(one, seeds, 0),
+            **spent(one, seeds, [0] * len(seeds)),
             "gain": contrast([control.rates()], mine, control.structure, method),
         }
 
@@ -338,8 +359,13 @@ class Experiment:
         rules = self.declared.rules
         practised = {name: one for name, one in arms.items() if self._practises(name)}
         clearest = max(practised, key=lambda name: practised[name]["signal"])
-        reaching = {name: one["reach"]["corrected"][0] for name, one in arms.items() if "corrected" in one["reach"]}
-        furthest = max(reaching, key=lambda name: reaching[name], default=None)
+        reaching = [
+            (one[reach]["corrected"][0], name, reach)
+            for name, one in arms.items()
+            for reach in REACHES
+            if "corrected" in one[reach]
+        ]
+        low, furthest, where = max(reaching, default=(0.0, None, None))
         half = halves.get(f"{BEST}{HALF}")
         return {
             "signal": {
@@ -348,7 +374,7 @@ class Experiment:
                 "reached": practised[clearest]["signal"] >= rules.signal,
             },
             "half": None if half is None else {"arm": f"{BEST}{HALF}", "reached": self._not_inferior(half)["holds"]},
-            "reach": {"arm": furthest, "reached": furthest is not None and reaching[furthest] > 0},
+            "reach": {"arm": furthest, "where": where, "reached": low > 0},
         }
 
     def _practises(self, name: str) -> bool:

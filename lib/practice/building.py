@@ -18,7 +18,7 @@ from lib.practice import guards
 from lib.practice.curricula import Again, Band, Everything, Steps, by_hops, by_length, by_rate, hint_after_wrong
 from lib.practice.objectives import TRUNCATED, Counted, Objective, patient_logprobs
 from lib.practice.rates import Tries, rates
-from lib.practice.sources import Ask, Chosen, Curriculum, Dynamic
+from lib.practice.sources import Ask, Chosen, Curriculum, Dynamic, Stoppable
 from lib.settings import ByRate, InBand, InSteps, Settings, WithHints
 from lib.updates import Guard, Source
 
@@ -66,10 +66,11 @@ class Way:
         train = self.settings.train
         pool = questions(self.settings, self.settings.practised)
         rest = train.questions.rest if isinstance(train.questions, InBand) else math.inf
-        chosen = Chosen(pool, train.groups, self.seed, self._curriculum(pool), self.tries, self._ask(), rest)
+        chosen = Chosen(pool, train.groups, self.seed, self._curriculum(pool), self.tries, self._ask(taught), rest)
         if train.replacement is None:
             return chosen, chosen.tell
-        return Dynamic(chosen, train.replacement.extra, taught.mixed, train.faults.least_rollouts), chosen.tell
+        dynamic = Dynamic(chosen, train.replacement.extra, taught.mixed, train.faults.least_rollouts)
+        return dynamic, dynamic.tell
 
     def _curriculum(self, pool: list[Question]) -> Curriculum:
         match self.settings.train.questions:
@@ -88,11 +89,13 @@ class Way:
             case _:
                 return Everything()
 
-    def _ask(self) -> Ask:
-        t = self.settings
+    def _ask(self, taught: Objective) -> Ask:
+        t, whole = self.settings, self.settings.train.rollouts
+        first = whole if t.train.replacement is None else t.train.replacement.first
 
         def ask(question: Question, update: int) -> Counted:
             label = Label(t.run, f"trained-{self.seed}", self.seed, "train", update=update)
-            return Counted(question, t.train.rollouts, self.world, self.renderer, t.agent, label, self.keep)
+            given = (question, first, self.world, self.renderer, t.agent, label, self.keep)
+            return Counted(*given) if first == whole else Stoppable(*given, rest=whole - first, mixed=taught.mixed)
 
         return hint_after_wrong(ask, self.tries) if isinstance(t.train.questions, WithHints) else ask

@@ -47,9 +47,9 @@ class Counted(QuestionGroup):
         ]
 
     def more(self, size: int) -> Counted:
-        further = copy.copy(self)
-        further.first, further.size = self.first + self.size, size
-        return further
+        batch = copy.copy(self)
+        batch.first, batch.size = self.first + self.size, size
+        return batch
 
 
 def _calls(trajectory: Trajectory, env: Env) -> Metrics:

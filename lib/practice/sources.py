@@ -1,7 +1,7 @@
 """Which questions an update practises: sources over a pool of questions, for `lib.updates.run`.
 
-A `Curriculum` says what share of an update each part of the pool takes, `Chosen` picks the questions, and `Dynamic` puts
-other questions in the place of those whose rollouts teach nothing.
+A `Curriculum` says what share of an update each part of the pool takes, `Chosen` picks the questions, `Dynamic` puts other
+questions in the place of those whose rollouts teach nothing, and `Stoppable` ends such a group before all its rollouts are made.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from tinker_cookbook.rl.types import TrajectoryGroup
 
 from lib.agent import Question
+from lib.practice.objectives import Counted
 from lib.practice.rates import Tries
 from lib.updates import Group, Rolled, Update
 
@@ -139,12 +140,6 @@ class Dynamic:
     was rolled out: it is paid for, counted, and another term of the objective may need it. Others are whole groups of other
     questions (`Chosen.others`), so no group is doubled and none mixes two questions.
 
-    No group is stopped early. Its rollouts are asked side by side; half of them could be asked first, and the rest only where
-    those differ. That loses the groups whose second half would have differed. With right or wrong alone a question's gradient
-    keeps its direction and loses weight as fast as rollouts are saved: answered one time in ten, 4 and then 4 rollouts give 65%
-    of the weight of 8 for 67% of their number; only where a question is always or never right is anything won. With graded
-    rewards the direction changes too, since which rewards meet depends on the first half. And to the loop each half would be
-    a group with a mean of its own.
     """
 
     def __init__(self, source: Chosen, extra: int, mixed: Callable[[TrajectoryGroup], bool], least: int):
@@ -160,8 +155,34 @@ class Dynamic:
         left = self.extra - (len(rolled) - self.source.size)
         return self.source.others(update, min(missing, left), rolled) if min(missing, left) > 0 else []
 
+    def tell(self, update: Update) -> None:
+        """A guard that adds to what `Chosen.tell` says how many groups were `stopped`."""
+        self.source.tell(update)
+        stopped = sum(one.group.stopped for one in update.rolled if isinstance(one.group, Stoppable))
+        update.figures["chosen"] |= {"stopped": stopped}
+
     def _teaches(self, one: Rolled) -> bool:
         return len(one.rollouts.trajectories_G) >= self.least and self.mixed(one.rollouts)
+
+
+class Stoppable(Counted):
+    """A group that is stopped after its first rollouts where they are worth the same; else it has all, with one mean over them.
+
+    What that costs: groups whose later rollouts would have differed. Where right or wrong is all that counts, a question's expected
+    gradient keeps its direction and loses weight about as fast as rollouts are saved: answered one time in ten, 4 and then 4 rollouts
+    give 65% of the weight of 8 for 67% of their number, and only a question that is always or never right is all gain.
+    With graded rewards the direction changes too, since which rewards meet depends on the first rollouts.
+    """
+
+    def __init__(self, *group: Any, rest: int, mixed: Callable[[TrajectoryGroup], bool]):
+        """group: as `Counted`, of the first rollouts. rest: how many follow. mixed: as of `Dynamic`."""
+        super().__init__(*group)
+        self.rest, self.mixed, self.stopped = rest, mixed, False
+
+    def further(self, made: TrajectoryGroup) -> int:
+        """As `lib.updates.Group`."""
+        self.stopped = not self.mixed(made)
+        return 0 if self.stopped else self.rest
 
 
 def question_of(one: Rolled) -> Question:
