@@ -26,7 +26,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PARAMS, PROFILES = ROOT / "params.yaml", ROOT / "profiles"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 ADDRESS = re.compile(r"https?://[^\s@?#]+")
-FORM = 0.99  # most that lib.reward gives a wrong answer
+FORM = (
+    0.99  # most that a wrong answer gets; lib/reward.py says it as well, since the scorer's fingerprint is of that file
+)
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 PATHS = {"bird": "the SQLite file", "stackexchange": "the folder of XML files"}  # what graph.path is, by source
 

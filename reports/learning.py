@@ -13,7 +13,7 @@ from lib.learning.figures import drawn, ordered
 from reports.markdown import code, count, escape, interval, listed, percent, rate, raw, table
 
 GONE = "–"
-WHERE = {"reach": "practised structures", "reach_new": "new structures"}
+REACHES = ("reach", "reach_new")  # on practised structures, and on new ones
 AGAINST = {
     "control": "control",
     "tuned": "control at its best temperature",
@@ -90,14 +90,18 @@ class Learning:
                     f"{code(half['arm'])}: {_span(gain)}",
                 ]
             )
-        best = "no arm could be tested" if reach["arm"] is None else self._reach_of(reach["arm"], reach["where"])
+        best = "no arm could be tested" if reach["arm"] is None else self._reach_of(reach["arm"])
         rows.append(
-            ["reach on questions never solved, corrected interval above zero", _reached(reach["reached"]), best]
+            [
+                "reach on questions never solved, of practised structures, corrected interval above zero",
+                _reached(reach["reached"]),
+                best,
+            ]
         )
         return table(["what was to be reached", "reached", "the arm that came nearest"], rows, escaped=True)
 
-    def _reach_of(self, name: str, where: str) -> str:
-        return f"{code(name)}, {WHERE[where]}: {_span(self.arms[name][where], 'corrected')}"
+    def _reach_of(self, name: str) -> str:
+        return f"{code(name)}: {_span(self.arms[name]['reach'], 'corrected')}"
 
     def never_solved(self) -> str:
         known, new = self.found["never_solved"].values()
@@ -218,22 +222,15 @@ class Learning:
         rows = [
             [
                 code(name),
-                *(cell for where in WHERE for cell in (_span(one[where], "corrected"), _p(one[where]))),
+                *(cell for where in REACHES for cell in (_span(one[where], "corrected"), _p(one[where]))),
                 _span(one["any"]),
                 _span(one["all"]),
             ]
             for name, one in self.arms.items()
         ]
         k, often = self.found["samples"], self.rules["reach"]
-        head = [
-            "arm",
-            f"pass@{often}, never solved",
-            "p",
-            f"pass@{often}, new structures",
-            "p",
-            f"pass@{k}, all",
-            f"pass^{k}, all",
-        ]
+        new = f"pass@{often}, never solved, new"
+        head = ["arm", f"pass@{often}, never solved", "p", new, "p", f"pass@{k}, all", f"pass^{k}, all"]
         return table(head, rows, escaped=True)
 
     def choice_table(self) -> str:

@@ -50,7 +50,7 @@ class Spending:
 class Budgeted:
     """A source that ends its run when the budget is spent: the last update takes as many groups as are left to pay for.
 
-    So all arms sample the same, to about half a group.
+    So all arms sample the same, to about half a group; where groups are stopped early, or replaced, to a few.
     """
 
     def __init__(self, source: Source, spending: Spending):

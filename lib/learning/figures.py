@@ -94,7 +94,7 @@ def reach(found: Found) -> Figure:
     """What is newly reached, on questions that the base never solved, beside what became reliable, on all."""
     arms, k, often = ordered(found), found["samples"], found["rules"]["reach"]
     figure, axes = plt.subplots(1, 3, figsize=(plots.WIDTH, 0.8 + 0.3 * len(arms)), sharey=True)
-    titles = (f"never solved: pass@{often}", f"new structures: pass@{often}", f"all: pass^{k}")
+    titles = (f"never solved: pass@{often}", f"never solved, new: pass@{often}", f"all: pass^{k}")
     for axis, key, title in zip(axes, ("reach", "reach_new", "all"), titles, strict=True):
         _intervals(axis, [(y, one[key]) for y, one in enumerate(arms.values())], "gain over the control, points")
         axis.set_title(title, fontsize=9)

@@ -282,7 +282,7 @@ class Experiment:
         return {
             "takes": BEST if taken else BASELINE,
             "settings": {part: arms.plain(want)[part] for part in PARTS},
-            "done": want.of(has) == has,
+            "done": all(getattr(has, part) == getattr(want, part) for part in PARTS),
         }
 
     def _arm(self, name: str, arm: Arm, share: float, hard: Sequence[str], method: Method) -> dict[str, Any]:
@@ -318,7 +318,7 @@ class Experiment:
             "role": arm.role,
             "changes": [part for part in PARTS if getattr(arm, part) != getattr(baseline, part)],
             "share": share,
-            "lost": sum(m.lost for m in mine),
+            "lost": sum(m.lost for split in SETS for m in self.trainings(name, part=split)),
             **spent(one, seeds, prepass),
             **level(rates, control.structure, method.confidence),
             "gains": gains,
@@ -359,13 +359,8 @@ class Experiment:
         rules = self.declared.rules
         practised = {name: one for name, one in arms.items() if self._practises(name)}
         clearest = max(practised, key=lambda name: practised[name]["signal"])
-        reaching = [
-            (one[reach]["corrected"][0], name, reach)
-            for name, one in arms.items()
-            for reach in REACHES
-            if "corrected" in one[reach]
-        ]
-        low, furthest, where = max(reaching, default=(0.0, None, None))
+        reaching = [(one["reach"]["corrected"][0], name) for name, one in arms.items() if "corrected" in one["reach"]]
+        low, furthest = max(reaching, default=(0.0, None))
         half = halves.get(f"{BEST}{HALF}")
         return {
             "signal": {
@@ -374,7 +369,7 @@ class Experiment:
                 "reached": practised[clearest]["signal"] >= rules.signal,
             },
             "half": None if half is None else {"arm": f"{BEST}{HALF}", "reached": self._not_inferior(half)["holds"]},
-            "reach": {"arm": furthest, "where": where, "reached": low > 0},
+            "reach": {"arm": furthest, "reached": low > 0},
         }
 
     def _practises(self, name: str) -> bool:

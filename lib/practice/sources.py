@@ -137,9 +137,8 @@ class Dynamic:
     """A source whose groups are replaced within the update where they teach nothing, by at most `extra` further groups.
 
     It asks until as many groups teach as an update has, or the budget or the pool is used up. A replaced group stays in what
-    was rolled out: it is paid for, counted, and another term of the objective may need it. Others are whole groups of other
-    questions (`Chosen.others`), so no group is doubled and none mixes two questions.
-
+    was rolled out: it is paid for, counted, and another term of the objective may need it. Others are of other questions
+    (`Chosen.others`), so no group is doubled and none mixes two questions.
     """
 
     def __init__(self, source: Chosen, extra: int, mixed: Callable[[TrajectoryGroup], bool], least: int):
@@ -158,11 +157,14 @@ class Dynamic:
     def tell(self, update: Update) -> None:
         """A guard that adds to what `Chosen.tell` says how many groups were `stopped`."""
         self.source.tell(update)
-        stopped = sum(one.group.stopped for one in update.rolled if isinstance(one.group, Stoppable))
-        update.figures["chosen"] |= {"stopped": stopped}
+        whole = (one.group for one in update.rolled if self._whole(one))
+        update.figures["chosen"] |= {"stopped": sum(isinstance(group, Stoppable) and group.stopped for group in whole)}
 
     def _teaches(self, one: Rolled) -> bool:
-        return len(one.rollouts.trajectories_G) >= self.least and self.mixed(one.rollouts)
+        return self._whole(one) and self.mixed(one.rollouts)
+
+    def _whole(self, one: Rolled) -> bool:
+        return len(one.rollouts.trajectories_G) >= self.least
 
 
 class Stoppable(Counted):
