@@ -222,7 +222,7 @@ def card(settings: Settings, seed: int, found: dict[str, Any]) -> str:
             "",
             f"{'A model that exists, ' + base if named else base.capitalize()}, practised by reinforcement learning on "
             f"generated questions about a graph ({settings.graph.source}): {settings.train.updates} updates of "
-            f"{settings.train.groups} questions and {settings.train.rollouts} rollouts each, {how}, rewarded by the rows that its "
+            f"{settings.train.groups} questions and {_rollouts(settings)} each, {how}, rewarded by the rows that its "
             "last query returned. It answers with calls of one tool, `run_cypher`, and reads the renderer "
             f"`{settings.agent.renderer}`.",
             "",
@@ -233,6 +233,15 @@ def card(settings: Settings, seed: int, found: dict[str, Any]) -> str:
             f"- licence of the base model: {'its own; see ' + base if named else 'the MIT licence of the study, which made it'}",
             "",
         ]
+    )
+
+
+def _rollouts(settings: Settings) -> str:
+    replacement, most = settings.train.replacement, settings.train.rollouts
+    return (
+        f"{most} rollouts"
+        if replacement is None or replacement.first == most
+        else f"{replacement.first} or {most} rollouts"
     )
 
 

@@ -18,7 +18,7 @@ import dataclasses
 import json
 import sys
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -67,6 +67,9 @@ setInterval(() => document.getElementById("again").checked && location.reload(),
 """
 
 
+TRAINING = {"prepass": "pre-pass", "episodes": "train"}  # a training's files that grow, and what the step is called
+
+
 class StatusError(ValueError):
     """There is no such run; the message names those that there are."""
 
@@ -99,7 +102,8 @@ def status(run: Path) -> dict[str, Any]:
         raise StatusError(f"there is no run {run.name!r} in {run.parent}; there is {', '.join(known) or 'none'}")
     kept = {
         file: list(_episodes(file))
-        for file in sorted([*run.glob("train/*/episodes.jsonl"), *run.glob("evaluate/*.jsonl")])
+        for pattern in (*(f"train/*/{name}.jsonl" for name in TRAINING), "evaluate/*.jsonl")
+        for file in sorted(run.glob(pattern))
     }
     parts = _parts(run, settings, kept)
     everything = [episode for episodes in kept.values() for episode in episodes]
@@ -152,7 +156,11 @@ def _parts(run: Path, settings: dict[str, Any] | None, kept: dict[Path, list[Epi
         for arm in ("base", "control"):
             sizes[run / "evaluate" / f"{arm}.jsonl"] = asked
         for seed in t["seeds"]:
-            sizes[run / "train" / f"seed-{seed}" / "episodes.jsonl"] = t["updates"] * t["groups"] * t["rollouts"]
+            folder = run / "train" / f"seed-{seed}"
+            if (first := t["questions"].get("prepass")) is not None:
+                pool = (settings["questions"]["training"] or {}).get("questions", settings["questions"]["train"])
+                sizes[folder / "prepass.jsonl"] = min(first["questions"], pool) * first["samples"]
+            sizes[folder / "episodes.jsonl"] = t["updates"] * t["groups"] * t["rollouts"]
         for seed in t["seeds"]:
             sizes[run / "evaluate" / f"trained-{seed}.jsonl"] = asked
     for file in kept:
@@ -160,7 +168,7 @@ def _parts(run: Path, settings: dict[str, Any] | None, kept: dict[Path, list[Epi
     return [
         Part(
             _name(file),
-            _done(kept.get(file, []), settings),
+            _done(file, kept.get(file, []), settings),
             of or None,
             _before(file, settings),
             _time(_begun(file)),
@@ -171,20 +179,23 @@ def _parts(run: Path, settings: dict[str, Any] | None, kept: dict[Path, list[Epi
 
 
 def _name(file: Path) -> str:
-    if file.name == "episodes.jsonl":
-        return f"train, {file.parent.name.replace('-', ' ')}"
+    if file.stem in TRAINING:
+        return f"{TRAINING[file.stem]}, {file.parent.name.replace('-', ' ')}"
     return f"evaluate, {file.stem}"
 
 
-def _done(episodes: Sequence[Episode], settings: dict[str, Any] | None) -> int:
+def _done(file: Path, episodes: Sequence[Episode], settings: dict[str, Any] | None) -> int:
     """Of the rollouts that are planned: what replaces a lost one in practice comes on top of them, with further numbers, and
-    so do groups that replace others."""
-    if settings is None:
+    so do groups that replace others. An update that is over counts whole, though groups of it were stopped early."""
+    if settings is None or file.name != "episodes.jsonl":
         return len(episodes)
     t = settings["train"]
-    practised = Counter(e.update for e in episodes if e.phase == "train" and e.sample < t["rollouts"])
-    others = sum(e.phase != "train" for e in episodes)
-    return others + sum(min(made, t["groups"] * t["rollouts"]) for made in practised.values())
+    an_update = t["groups"] * t["rollouts"]
+    if file.with_name("updates.jsonl").exists():
+        return int(t["updates"] * an_update)
+    last = max((e.update or 0 for e in episodes), default=0)
+    made = sum(e.update == last and e.sample < t["rollouts"] for e in episodes)
+    return int(last * an_update + min(made, an_update))
 
 
 def _before(file: Path, settings: dict[str, Any] | None) -> int:
@@ -198,7 +209,7 @@ def _before(file: Path, settings: dict[str, Any] | None) -> int:
 
 def _begun(file: Path) -> Path:
     """What is written each time that a step starts."""
-    return file.parent / "plan.sha256" if file.name == "episodes.jsonl" else file.parent / f"plan-{file.stem}.json"
+    return file.parent / ("plan.sha256" if file.stem in TRAINING else f"plan-{file.stem}.json")
 
 
 def _time(file: Path) -> float | None:

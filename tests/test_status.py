@@ -22,7 +22,7 @@ from reports import browser, check
 from tests import synthetic
 
 OUTCOMES = ("strict", "wrong", "wrong", "no_query")
-TRAIN = {"updates": 3, "groups": 2, "rollouts": 2, "seeds": (0, 1)}
+TRAIN = {"updates": 3, "groups": 2, "rollouts": 2, "seeds": (0, 1), "questions": {"kind": "all"}}
 
 
 def practised(seed: int, update: int) -> list[Any]:
@@ -88,6 +88,37 @@ def test_it_says_where_a_run_is(run: Path) -> None:
     assert [one["outcome"] for one in found["last"]] == ["wrong", "wrong", "no_query", "strict", "wrong"]
     assert found["cost"] is None and found["masked"] == 0
     assert "train, seed 0" in status.described(found) and "6 of 12 (50%)" in status.described(found)
+
+
+def test_a_pre_pass_is_a_step_of_its_own(run: Path) -> None:
+    plan = json.loads((run / "plan.json").read_text())
+    plan["settings"]["train"]["questions"] = {"kind": "band", "prepass": {"questions": 3, "samples": 2}}
+    plan["settings"]["questions"] |= {"training": None, "train": 9}
+    write_json(run / "plan.json", plan)
+    second = run / "train" / "seed-1"
+    second.mkdir()
+    (second / "plan.sha256").write_text("digest\n")
+    with Writer(second / "prepass.jsonl") as writer:
+        for sample in range(2):
+            writer.write(
+                synthetic.episode("base", synthetic.question("train", 0), sample, "wrong", "RETURN 1", phase="train")
+            )
+    found = status.status(run)
+    assert found["stage"] == "pre-pass, seed 1" and len(found["updates"]) == 2
+    steps = {part["name"]: (part["done"], part["of"]) for part in found["parts"]}
+    assert steps["pre-pass, seed 1"] == (2, 6) and steps["pre-pass, seed 0"] == (0, 6)
+    assert list(steps).index("pre-pass, seed 1") + 1 == list(steps).index("train, seed 1")
+
+
+def test_a_training_whose_groups_were_stopped_early_ends(run: Path) -> None:
+    folder = run / "train" / "seed-0"
+    with Writer(folder / "episodes.jsonl") as writer:
+        for episode in [practised(0, 1)[2], *practised(0, 2)[:3]]:  # a group of one in either
+            writer.write(episode)
+    done = lambda: {part["name"]: part["done"] for part in status.status(run)["parts"]}["train, seed 0"]  # noqa: E731
+    assert done() == 4 + 4 + 3
+    write_jsonl(folder / "updates.jsonl", [])
+    assert done() == 12 and status.status(run)["stage"] != "train, seed 0"
 
 
 def test_faults_are_no_part_of_the_means(run: Path) -> None:
