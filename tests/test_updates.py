@@ -381,6 +381,41 @@ def test_rollouts_that_are_asked_for_later_make_one_group_with_those_before(
     assert [[len(one.rollouts.trajectories_G) for one in update.rolled] for update in seen] == [[4] * GROUPS] * STEPS
 
 
+@pytest.mark.parametrize(
+    ("gone", "kept"),
+    [
+        ({"1/0"}, {"1/1", "1/2", "1/3", "1/4"}),  # of the first rollouts: another is made at once
+        ({"1/2"}, {"1/0", "1/1", "1/3"}),  # of the later ones: three are enough
+        ({"1/0", "1/2", "1/3"}, {"1/1", "1/4"}),  # of both, and what was made again
+        ({f"1/{i}" for i in range(9)}, set()),
+    ],
+)
+def test_a_group_in_parts_uses_no_draws_twice_whatever_is_lost(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: set[str], kept: set[str]
+) -> None:
+    class InParts(Group):
+        def further(self, made: TrajectoryGroup) -> int:
+            return 2 if made.trajectories_G else 0
+
+        def more(self, size: int) -> Group:
+            return InParts(self.number, self.first + self.size, size, self.record)
+
+    class Source(Practice):
+        def groups(self, update: int, rolled: Sequence[updates.Rolled]) -> Sequence[Group]:
+            return [InParts(one.number, size=2, record=one.record) for one in super().groups(update, rolled)]
+
+    Sampler(monkeypatch, lambda key, asked: EnvironmentFault("gone") if key in gone else None)
+    seen: list[updates.Update] = []
+    source = Source()
+    practise(settings_for(base, 1, tries=1, most=0.9, rerolls=1), tmp_path, source, guards=[seen.append])
+    assert {key for key in source.record["kept"] if key.startswith("1/")} == kept
+    everything = source.record["kept"] + source.record["lost"]
+    assert len(everything) == len(set(everything))
+    [update] = seen
+    assert len(update.rolled[1].rollouts.trajectories_G) == len(kept)
+    assert update.figures["groups_dropped"] == (len(kept) < 2)
+
+
 def test_a_group_that_is_stopped_has_a_mean_and_counts(base: str, tmp_path: Path) -> None:
     class Stopped(Group):
         def further(self, made: TrajectoryGroup) -> int:
