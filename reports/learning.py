@@ -104,8 +104,14 @@ class Learning:
         return f"{code(name)}: {_span(self.arms[name]['reach'], 'corrected')}"
 
     def never_solved(self) -> str:
+        """How many questions there are, and how many of them a fresh control solves, which is the same beside every arm."""
         known, new = self.found["never_solved"].values()
-        return f"{count(known)} of structures that were practised, and {count(new)} of new ones"
+        fresh = (next(iter(self.arms.values()))[reach]["control"] for reach in REACHES)
+        solved = [GONE if one is None else percent(one) for one in fresh]
+        return (
+            f"{count(known)} of structures that were practised, of which fresh samples of the control solve {solved[0]}, and "
+            f"{count(new)} of new ones ({solved[1]})"
+        )
 
     def half_words(self) -> str:
         """What half of the budget does, for both arms that had it."""
