@@ -238,11 +238,8 @@ def card(settings: Settings, seed: int, found: dict[str, Any]) -> str:
 
 def _rollouts(settings: Settings) -> str:
     replacement, most = settings.train.replacement, settings.train.rollouts
-    return (
-        f"{most} rollouts"
-        if replacement is None or replacement.first == most
-        else f"{replacement.first} or {most} rollouts"
-    )
+    first = most if replacement is None else replacement.first
+    return f"{most} rollouts" if first == most else f"{first} or {most} rollouts"
 
 
 def _result(settings: Settings) -> str:

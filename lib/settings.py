@@ -26,9 +26,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PARAMS, PROFILES = ROOT / "params.yaml", ROOT / "profiles"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 ADDRESS = re.compile(r"https?://[^\s@?#]+")
-FORM = (
-    0.99  # most that a wrong answer gets; lib/reward.py says it as well, since the scorer's fingerprint is of that file
-)
+# Most that a wrong answer gets. It stands in lib/reward.py as well, since the scorer's fingerprint is of that file.
+FORM = 0.99
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 PATHS = {"bird": "the SQLite file", "stackexchange": "the folder of XML files"}  # what graph.path is, by source
 
@@ -538,6 +537,8 @@ def _check_together(settings: Settings) -> None:
     _check_model(settings.model, settings.cold_start)
     _check_backend(settings)
     together(settings.train.questions, settings.train.objective)
+    check_replacement(settings.train)
+    _check_guards(settings.train.guards)
     if isinstance(settings.train.questions, WithHints) and settings.questions.structures == "small":
         raise SettingsError(
             "train.questions.kind = 'hints' needs questions with hints: set questions.structures to all, since the small set has none"
@@ -577,12 +578,6 @@ def _check_backend(settings: Settings) -> None:
         raise SettingsError(
             f"train.faults.least_rollouts = {train.faults.least_rollouts} must be at most train.rollouts = {train.rollouts}"
         )
-    check_replacement(train)
-    for place, guard in enumerate(train.guards):
-        if guard.rule in SHARES and guard.limit >= 1:
-            raise SettingsError(
-                f"train.guards[{place}].limit = {guard.limit:g} must be less than 1: {guard.rule} looks at a share, which is never more"
-            )
     if train.backend == "local":
         if local is None:
             raise SettingsError("local = None: train.backend = 'local' needs the section; profiles/tiny.yaml has it")
@@ -620,6 +615,14 @@ def _check_backend(settings: Settings) -> None:
             f"train.grad_clip_norm = {train.grad_clip_norm:g} must be 0: the loop asks for no clipping, and only the local "
             "backend clips unasked"
         )
+
+
+def _check_guards(guards: tuple[Guarded, ...]) -> None:
+    for place, guard in enumerate(guards):
+        if guard.rule in SHARES and guard.limit >= 1:
+            raise SettingsError(
+                f"train.guards[{place}].limit = {guard.limit:g} must be less than 1: {guard.rule} looks at a share, which is never more"
+            )
 
 
 def check_replacement(train: Train) -> None:

@@ -304,12 +304,9 @@ class Experiment:
             return against([control.chances(chance, k)], [m.chances(chance, k) for m in mine])
 
         def reached(split: str) -> dict[str, Any]:
-            fresh, *then = (
-                m.chances(pass_at_k, rules.reach, hard)
-                for m in (self.answers(CONTROL, "control", split), *self.trainings(name, part=split))
-            )
-            structure = self.answers(CONTROL, "control", split).structure
-            return contrast([fresh], then, structure, method) | {"control": mean(fresh.values())}
+            fresh = self.answers(CONTROL, "control", split)
+            old, *new = (m.chances(pass_at_k, rules.reach, hard) for m in (fresh, *self.trainings(name, part=split)))
+            return contrast([old], new, fresh.structure, method) | {"control": mean(old.values())}
 
         baseline = self.declared.arms[BASELINE]
         dev = [e for e in read(folder(settings) / "before" / "dev.jsonl") if e.arm == at_temperature(TEMPERATURE)]
